@@ -1,0 +1,47 @@
+import { createHash, randomBytes } from 'node:crypto'
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
+import { fileURLToPath } from 'node:url'
+import type pg from 'pg'
+import { withDatabaseName } from './connection.ts'
+
+const migrations = new URL('../../drizzle/', import.meta.url)
+
+/** Any number will do; it only has to be the same in every test process. */
+const TEMPLATE_LOCK = 7_252_025
+
+/**
+ * Answers the name of a migrated database to clone, made by whoever asks first. Its name holds a digest of the
+ * migrations, so that a watch run never clones yesterday's schema.
+ */
+export async function migratedTemplate(admin: pg.Client, adminUrl: string): Promise<string> {
+  const name = `pawl_template_${migrationsDigest()}`
+  await admin.query('SELECT pg_advisory_lock($1)', [TEMPLATE_LOCK])
+  try {
+    const found = await admin.query('SELECT 1 FROM pg_database WHERE datname = $1', [name])
+    if (found.rowCount === 0) await makeTemplate(admin, adminUrl, name)
+  } finally {
+    await admin.query('SELECT pg_advisory_unlock($1)', [TEMPLATE_LOCK])
+  }
+  return name
+}
+
+async function makeTemplate(admin: pg.Client, adminUrl: string, name: string): Promise<void> {
+  const unfinished = `pawl_unfinished_${randomBytes(6).toString('hex')}`
+  await admin.query(`CREATE DATABASE ${unfinished}`)
+  await migrateDatabase(withDatabaseName(adminUrl, unfinished))
+  // The name appears only when the schema is complete: a run that dies half way leaves no template.
+  await admin.query(`ALTER DATABASE ${unfinished} RENAME TO ${name}`)
+}
+
+/** Runs the migrations of `drizzle/` through the product's own migrator. */
+export async function migrateDatabase(_connectionString: string): Promise<void> {
+  // Seam: until src/db/migrate.ts exists, a fresh database is an empty one.
+}
+
+function migrationsDigest(): string {
+  const hash = createHash('sha256')
+  const folder = fileURLToPath(migrations)
+  const files = existsSync(folder) ? readdirSync(folder).filter((file) => file.endsWith('.sql')) : []
+  for (const file of files.sort()) hash.update(file).update(readFileSync(new URL(file, migrations)))
+  return hash.digest('hex').slice(0, 12)
+}
