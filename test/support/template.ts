@@ -33,15 +33,29 @@ async function makeTemplate(admin: pg.Client, adminUrl: string, name: string): P
   await admin.query(`ALTER DATABASE ${unfinished} RENAME TO ${name}`)
 }
 
-/** Runs the migrations of `drizzle/` through the product's own migrator. */
-export async function migrateDatabase(_connectionString: string): Promise<void> {
-  // Seam: until src/db/migrate.ts exists, a fresh database is an empty one.
+/** Applies the migrations of `drizzle/` in order. */
+export async function migrateDatabase(connectionString: string): Promise<void> {
+  const client = new pg.Client({ connectionString })
+  await client.connect()
+  try {
+    // Seam: the product's own migrator takes over as soon as it exists.
+    for (const file of migrationFiles()) await client.query(readFileSync(new URL(file, migrations), 'utf8'))
+  } finally {
+    await client.end()
+  }
 }
 
 function migrationsDigest(): string {
   const hash = createHash('sha256')
-  const folder = fileURLToPath(migrations)
-  const files = existsSync(folder) ? readdirSync(folder).filter((file) => file.endsWith('.sql')) : []
-  for (const file of files.sort()) hash.update(file).update(readFileSync(new URL(file, migrations)))
+  for (const file of migrationFiles()) hash.update(file).update(readFileSync(new URL(file, migrations)))
   return hash.digest('hex').slice(0, 12)
+}
+
+function migrationFiles(): string[] {
+  const folder = fileURLToPath(migrations)
+  return existsSync(folder)
+    ? readdirSync(folder)
+        .filter((file) => /^\d.*\.sql$/.test(file))
+        .sort()
+    : []
 }
