@@ -28,6 +28,7 @@ export default defineConfig({
         test: {
           name: 'workerd',
           include: ['test/edge/**/*.test.ts'],
+          globalSetup: ['test/support/edge-servers.ts'],
           testTimeout: 30_000,
           hookTimeout: 60_000,
         },

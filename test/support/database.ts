@@ -1,9 +1,7 @@
-import { randomBytes } from 'node:crypto'
 import pg from 'pg'
 import { describe, expect, inject, test } from 'vitest'
-import { withDatabaseName } from './connection.ts'
+import { cloneDatabase } from './clone.ts'
 import type { PostgresVersion } from './postgres-server.ts'
-import { migratedTemplate } from './template.ts'
 
 export interface FreshDatabase {
   readonly version: PostgresVersion
@@ -23,18 +21,12 @@ export async function freshDatabase(
   version: PostgresVersion = 18,
   options: { readonly empty?: boolean } = {},
 ): Promise<FreshDatabase> {
-  const adminUrl = serverUrl(version)
-  const name = `pawl_${randomBytes(8).toString('hex')}`
-  await asAdmin(adminUrl, async (admin) => {
-    const template = options.empty === true ? 'template1' : await migratedTemplate(admin, adminUrl)
-    await admin.query(`CREATE DATABASE ${name} TEMPLATE ${template}`)
-  })
-  const connectionString = withDatabaseName(adminUrl, name)
+  const { name, connectionString, drop } = await cloneDatabase(serverUrl(version), options)
   const pools: pg.Pool[] = []
   let closing: Promise<void> | undefined
   const close = async () => {
     await Promise.all(pools.map((pool) => pool.end()))
-    await asAdmin(adminUrl, (admin) => admin.query(`DROP DATABASE IF EXISTS ${name} WITH (FORCE)`))
+    await drop()
   }
   return {
     version,
@@ -76,14 +68,4 @@ export function forEachVersion(title: string, body: (version: PostgresVersion) =
       expect(process.env.CI === 'true', 'CI needs a PostgreSQL 15; set PG15_BIN to its bin folder').toBe(false)
     })
   })
-}
-
-async function asAdmin<T>(adminUrl: string, fn: (admin: pg.Client) => Promise<T>): Promise<T> {
-  const admin = new pg.Client({ connectionString: adminUrl })
-  await admin.connect()
-  try {
-    return await fn(admin)
-  } finally {
-    await admin.end()
-  }
 }
