@@ -1,0 +1,293 @@
+import {
+  DEFAULT_MAX_SNOOZES,
+  DEFAULT_PRIORITY,
+  DEFAULT_QUEUE,
+  DEFAULT_RETENTION_COMPLETED_MS,
+  DEFAULT_RETENTION_FAILED_MS,
+  DEFAULT_TIMEOUT_MS,
+  DEFAULT_VERSION,
+  LEASE_GRACE_MS,
+  MAX_ATTEMPTS,
+  MAX_PRIORITY,
+  MAX_TIMEOUT_MS,
+  MAX_VERSION,
+  MIN_LEASE_MS,
+  MIN_PRIORITY,
+  MIN_TIMEOUT_MS,
+} from './bounds.ts'
+import type { StepContextRuntime } from './context.ts'
+import { type Duration, toMs } from './duration.ts'
+import { type ErrorCode, notAllowed, PawlError } from './errors.ts'
+import type { LimitUse } from './limit.ts'
+import { checkHeaders, checkInteger, checkKey, checkName, checkTags } from './names.ts'
+import { type Call, type OutcomeFunctions, toInstant } from './outcome.ts'
+import { type RetryOptions, type RetryPolicy, toRetryPolicy } from './retry.ts'
+import { isSchema, type Schema } from './schema.ts'
+import type { Trigger } from './trigger.ts'
+
+/** Where a definition keeps what the engine runs; registered, so that two copies of the library agree. */
+export const definitionRuntime: unique symbol = Symbol.for('pawl.definition')
+
+/** Code registered under a name and a version. `I` is what spawn takes, `R` what a completed run gives. */
+export interface Definition<I, R> {
+  readonly kind: 'job' | 'machine'
+  readonly name: string
+  readonly version: number
+  /** A call of this very version, to be spawned as a child. Its input is checked when it is spawned. */
+  with(input: I, options?: CallOptions): Call<R>
+  readonly [definitionRuntime]: AnyDefinition
+  readonly __types?: { readonly input: I; readonly result: R }
+}
+
+export type InputOf<D> = D extends Definition<infer I, unknown> ? I : never
+export type ResultOf<D> = D extends Definition<unknown, infer R> ? R : never
+
+export interface CallOptions {
+  readonly key?: string | undefined
+  readonly queue?: string | undefined
+  readonly delay?: Duration | undefined
+  /** An instant, in place of `delay`; a past one is now. */
+  readonly at?: Date | string | undefined
+  readonly priority?: number | undefined
+  readonly maxAttempts?: number | undefined
+  readonly tags?: readonly string[] | undefined
+  readonly headers?: Readonly<Record<string, string>> | undefined
+}
+
+/** A handler, erased. It may return a promise or not. */
+export type RuntimeStep = (context: StepContextRuntime) => unknown
+
+/** A definition as the engine runs it: validated, defaults filled in, types erased. */
+export interface AnyDefinition {
+  readonly kind: 'job' | 'machine'
+  readonly name: string
+  readonly version: number
+  readonly queue: string
+  /** The first step; `run` for jobs. */
+  readonly initial: string
+  /** Has no prototype: `steps[name]` is a step or undefined. */
+  readonly steps: Readonly<Record<string, RuntimeStep>>
+  readonly input: Schema | undefined
+  /** Of machines only. */
+  readonly state: Schema | undefined
+  /** Has no prototype. */
+  readonly signals: Readonly<Record<string, Schema>>
+  readonly output: Schema | undefined
+  readonly error: Schema | undefined
+  readonly onError: RuntimeStep | undefined
+  readonly retry: RetryPolicy
+  /** As the user wrote it: what it leaves out comes from the defaults of `createPawl`. */
+  readonly declaredRetry: RetryOptions | undefined
+  readonly timeoutMs: number
+  readonly leaseMs: number
+  readonly priority: number
+  readonly maxSnoozes: number
+  readonly retentionMs: RetentionMs
+  readonly tags: readonly string[]
+  readonly key: ((input: unknown) => string | undefined) | undefined
+  readonly concurrencyKey: ((input: unknown) => string | undefined) | undefined
+  readonly limits: readonly LimitUse<unknown>[]
+  readonly triggers: readonly Trigger<unknown>[]
+  /** The first state of a machine, from the parsed input; when absent the state is the input. */
+  readonly initialState: ((input: unknown) => unknown) | undefined
+  /** By version: the state of this version, from the state of that one. */
+  readonly upgrade: Readonly<Record<number, (state: unknown) => unknown>>
+  readonly outcomes: OutcomeFunctions
+  readonly self: Definition<unknown, unknown>
+}
+
+/** `failed` also holds for cancelled and discarded runs. */
+export interface RetentionMs {
+  readonly completed: number
+  readonly failed: number
+}
+
+/** What jobs and machines have in common. `P` is the parsed input, `S` the input as sent. */
+export interface CommonOptions<P, S> {
+  /** From 1, default 1. Versions live side by side; the latest is spawned unless told. */
+  readonly version?: number | undefined
+  /** Default `default`. */
+  readonly queue?: string | undefined
+  /** Default: 10 attempts, see `DEFAULT_RETRY`. */
+  readonly retry?: RetryOptions | undefined
+  /** Longest time of one step. Default 15 s. */
+  readonly timeout?: Duration | undefined
+  /** How long a claim lasts without a heartbeat. Default: timeout + 15 s. */
+  readonly lease?: Duration | undefined
+  /** Lower goes first. Default 0. */
+  readonly priority?: number | undefined
+  /** The business identity of a run: at most one live run has it, and it is an address for signals. */
+  readonly key?: ((input: P) => string | undefined) | undefined
+  /** Runs with the same value run one at a time. */
+  readonly concurrencyKey?: ((input: P) => string | undefined) | undefined
+  readonly limits?: readonly LimitUse<P>[] | undefined
+  readonly tags?: readonly string[] | undefined
+  /** How long ended runs are kept. Default: completed 7 days, others 30 days. */
+  readonly retention?:
+    | Duration
+    | { readonly completed?: Duration | undefined; readonly failed?: Duration | undefined }
+    | undefined
+  readonly triggers?: readonly Trigger<S>[] | undefined
+  /** Snoozes of one run before it ends. Default 1,000. */
+  readonly maxSnoozes?: number | undefined
+}
+
+export type CommonFields = Pick<
+  AnyDefinition,
+  | 'name'
+  | 'version'
+  | 'queue'
+  | 'retry'
+  | 'declaredRetry'
+  | 'timeoutMs'
+  | 'leaseMs'
+  | 'priority'
+  | 'maxSnoozes'
+  | 'retentionMs'
+  | 'tags'
+  | 'key'
+  | 'concurrencyKey'
+  | 'limits'
+  | 'triggers'
+>
+
+/** Validates what jobs and machines have in common and fills in the defaults. Throws `invalid_configuration`. */
+export function toCommonFields(
+  options: CommonOptions<never, unknown> & { readonly name: string },
+  kind: 'job' | 'machine',
+): CommonFields {
+  const name = checkName(options.name, { field: `${kind}.name` })
+  const field = (member: string): string => `${kind} "${name}".${member}`
+  const timeoutMs =
+    options.timeout === undefined
+      ? DEFAULT_TIMEOUT_MS
+      : toMs(options.timeout, field('timeout'), { minMs: MIN_TIMEOUT_MS, maxMs: MAX_TIMEOUT_MS })
+  const {
+    version = DEFAULT_VERSION,
+    queue = DEFAULT_QUEUE,
+    priority = DEFAULT_PRIORITY,
+    maxSnoozes = DEFAULT_MAX_SNOOZES,
+  } = options
+  return {
+    name,
+    version: checkInteger(version, { field: field('version'), min: 1, max: MAX_VERSION }),
+    queue: checkName(queue, { field: field('queue') }),
+    retry: toRetryPolicy(options.retry, field('retry')),
+    declaredRetry: options.retry,
+    timeoutMs,
+    leaseMs:
+      options.lease === undefined ? timeoutMs + LEASE_GRACE_MS : toMs(options.lease, field('lease'), { minMs: MIN_LEASE_MS }),
+    priority: checkInteger(priority, { field: field('priority'), min: MIN_PRIORITY, max: MAX_PRIORITY }),
+    maxSnoozes: checkInteger(maxSnoozes, { field: field('maxSnoozes'), min: 0, max: MAX_ATTEMPTS }),
+    retentionMs: toRetention(options.retention, field('retention')),
+    tags: checkTags(options.tags ?? [], { field: field('tags') }),
+    key: checkFunction(options.key, field('key')),
+    concurrencyKey: checkFunction(options.concurrencyKey, field('concurrencyKey')),
+    limits: checkLimits(options.limits ?? [], field('limits')),
+    triggers: checkTriggers(options.triggers ?? [], field('triggers')),
+  }
+}
+
+function toRetention(retention: CommonOptions<never, unknown>['retention'], field: string): RetentionMs {
+  const { completed, failed } =
+    typeof retention === 'object' && retention !== null ? retention : { completed: retention, failed: retention }
+  return {
+    completed: completed === undefined ? DEFAULT_RETENTION_COMPLETED_MS : toMs(completed, `${field}.completed`),
+    failed: failed === undefined ? DEFAULT_RETENTION_FAILED_MS : toMs(failed, `${field}.failed`),
+  }
+}
+
+/** The types of the parameters are the user's, checked by the compiler where the definition is written; the engine erases them. */
+export function checkFunction<F>(
+  value: ((...args: never) => F) | undefined,
+  field: string,
+): ((argument: unknown) => F) | undefined {
+  if (value === undefined) return undefined
+  if (typeof value !== 'function') throw notAllowed('invalid_configuration', { field, got: value, allowed: 'a function' })
+  return value as (argument: unknown) => F
+}
+
+export function checkSchema(value: Schema | undefined, field: string): Schema | undefined {
+  if (value === undefined || isSchema(value)) return value
+  throw notAllowed('invalid_configuration', { field, got: value, allowed: 'a Standard Schema' })
+}
+
+function checkLimits(limits: readonly LimitUse<never>[], field: string): readonly LimitUse<unknown>[] {
+  const allowed = 'a list of limits made by limit(), each name once'
+  const areLimits = Array.isArray(limits) && limits.every((use) => typeof use?.partition === 'function')
+  if (!areLimits || new Set(limits.map((use) => use.name)).size !== limits.length) {
+    throw notAllowed('invalid_configuration', { field, got: limits, allowed })
+  }
+  return limits as readonly LimitUse<unknown>[]
+}
+
+function checkTriggers(triggers: readonly Trigger<unknown>[], field: string): readonly Trigger<unknown>[] {
+  const areTriggers =
+    Array.isArray(triggers) && triggers.every((trigger) => trigger?.kind === 'cron' || trigger?.kind === 'webhook')
+  if (areTriggers) return triggers
+  throw notAllowed('invalid_configuration', { field, got: triggers, allowed: 'a list of cron() and webhook()' })
+}
+
+/** What every firing of a schedule spawns is known when the definition is made, so it is checked then (if the validator is synchronous). */
+export function checkCronInputs(triggers: readonly Trigger<unknown>[], input: Schema | undefined, field: string): void {
+  if (input === undefined) return
+  for (const trigger of triggers) {
+    if (trigger.kind !== 'cron') continue
+    const result = input['~standard'].validate(trigger.input)
+    if (result instanceof Promise || !result.issues) continue
+    const detail = `${field}: the input of cron "${trigger.expression}" does not match: ${result.issues[0]?.message}.`
+    throw new PawlError('invalid_configuration', detail, { field: `${field}.triggers` })
+  }
+}
+
+/** An object without prototype, so that `record[name]` never finds `constructor` or the like. */
+export function bareRecord<T>(entries: Iterable<readonly [string, T]>): Readonly<Record<string, T>> {
+  const record: Record<string, T> = Object.create(null)
+  for (const [name, value] of entries) record[name] = value
+  return Object.freeze(record)
+}
+
+export interface ToCallParams {
+  readonly definition: string
+  readonly version: number
+  readonly input: unknown
+  readonly options: CallOptions | undefined
+  /** Code of errors. Default `invalid_request`. */
+  readonly code?: ErrorCode
+}
+
+/** A call with its options validated. The input is not looked at. */
+export function toCall<R>(params: ToCallParams): Call<R> {
+  const { definition, version, input, options = {}, code = 'invalid_request' } = params
+  const { key, queue, delay, at, priority, maxAttempts, tags, headers } = options
+  if (delay !== undefined && at !== undefined)
+    throw notAllowed(code, { field: 'delay', got: 'delay and at', allowed: 'one of them' })
+  return {
+    definition,
+    version,
+    input,
+    key: key === undefined ? undefined : checkKey(key, { field: 'key', code }),
+    queue: queue === undefined ? undefined : checkName(queue, { field: 'queue', code }),
+    delayMs: delay === undefined ? undefined : toMs(delay, 'delay', { code }),
+    at: at === undefined ? undefined : toInstant(at, 'at', 'invalid_request'),
+    priority:
+      priority === undefined
+        ? undefined
+        : checkInteger(priority, { field: 'priority', code, min: MIN_PRIORITY, max: MAX_PRIORITY }),
+    maxAttempts:
+      maxAttempts === undefined
+        ? undefined
+        : checkInteger(maxAttempts, { field: 'maxAttempts', code, min: 1, max: MAX_ATTEMPTS }),
+    tags: tags === undefined ? undefined : checkTags(tags, { field: 'tags', code }),
+    headers: headers === undefined ? undefined : checkHeaders(headers, { field: 'headers', code }),
+  }
+}
+
+/** What the engine runs for a definition made by `job` or `machine`. */
+export function runtimeOf(definition: Definition<unknown, unknown>): AnyDefinition {
+  return definition[definitionRuntime]
+}
+
+export function isDefinition(value: unknown): value is Definition<unknown, unknown> {
+  return typeof value === 'object' && value !== null && definitionRuntime in value
+}

@@ -1,0 +1,166 @@
+import { MAX_STEPS, MAX_VERSION } from './bounds.ts'
+import type { ErrorFacts, SignalMap, StepContext } from './context.ts'
+import {
+  type AnyDefinition,
+  bareRecord,
+  type CommonOptions,
+  checkCronInputs,
+  checkFunction,
+  checkSchema,
+  type Definition,
+  definitionRuntime,
+  type RuntimeStep,
+  toCall,
+  toCommonFields,
+} from './definition.ts'
+import { notAllowed } from './errors.ts'
+import { checkInteger, checkName } from './names.ts'
+import { makeOutcomeFunctions, type Outcome } from './outcome.ts'
+import { type In, isSchema, type Out, type Schema, type Stored } from './schema.ts'
+
+type Handler<C, O> = (context: C) => O | Promise<O>
+
+/** The context and the outcome of a machine's steps, from its schemas. */
+type ContextOf<
+  St extends Schema,
+  G extends SignalMap,
+  N extends string,
+  Ou extends Schema,
+  Er extends Schema,
+  I extends Schema,
+> = StepContext<Out<St>, G, N, Out<Ou>, Out<Er>, In<I>, Out<I>>
+
+export interface MachineOptions<
+  Name extends string,
+  St extends Schema,
+  N extends string,
+  Ou extends Schema,
+  G extends SignalMap,
+  Er extends Schema,
+  I extends Schema,
+> extends CommonOptions<Out<I>, In<I>> {
+  readonly name: Name
+  /** The typed data of the machine: parsed whenever a step changes it and whenever a step is entered. */
+  readonly state: St & Stored<St>
+  /** What spawn takes; when absent, the state itself. */
+  readonly input?: I | undefined
+  /** The first state, from the parsed input; when absent, the input is taken as the state. */
+  readonly initialState?: ((input: Out<I>) => Out<St>) | undefined
+  /** Signals it understands, each with the schema of its payload. */
+  readonly signals?: G | undefined
+  /** The result; when absent, `done(undefined)`, which reads back as null. */
+  readonly output?: (Ou & Stored<Ou>) | undefined
+  /** What `fail` takes besides a text. */
+  readonly error?: Er | undefined
+  readonly initial: NoInfer<N>
+  readonly steps: { [K in N]: Handler<ContextOf<St, G, NoInfer<N>, Ou, Er, I>, Outcome<NoInfer<N>, Out<Ou>, Out<Er>>> }
+  /** Decides about a failed attempt; it may go anywhere. `undefined` leaves it to `retry`. */
+  readonly onError?:
+    | Handler<ContextOf<St, G, NoInfer<N>, Ou, Er, I> & ErrorFacts<NoInfer<N>>, Outcome<NoInfer<N>, Out<Ou>, Out<Er>> | undefined>
+    | undefined
+  /** By older version: its state made into a state of this version, for runs that were begun there. */
+  readonly upgrade?: Readonly<Record<number, (state: unknown) => Out<St>>> | undefined
+}
+
+export interface Machine<Name extends string, I, R, N extends string, G extends SignalMap> extends Definition<I, R> {
+  readonly kind: 'machine'
+  readonly name: Name
+  readonly steps: readonly N[]
+  readonly signals: G
+}
+
+/** What a result without a schema is, once stored: `undefined` reads back as null. */
+type Result<Ou extends Schema> = [Out<Ou>] extends [undefined] ? null : Out<Ou>
+
+/** Defines a machine: named steps over a typed state. Everything is validated here, once. Throws `invalid_configuration`. */
+export function machine<
+  const Name extends string,
+  St extends Schema,
+  N extends string,
+  Ou extends Schema = Schema<undefined, undefined>,
+  // biome-ignore lint/complexity/noBannedTypes: no signals at all, so that naming one does not compile
+  G extends SignalMap = {},
+  Er extends Schema = Schema<never, never>,
+  I extends Schema = St,
+>(options: MachineOptions<Name, St, N, Ou, G, Er, I>): Machine<Name, In<I>, Result<Ou>, N, G> {
+  const common = toCommonFields(options, 'machine')
+  const field = (member: string): string => `machine "${common.name}".${member}`
+  const steps = toSteps(options.steps, field('steps'))
+  const signals = toSignals(options.signals ?? {}, field('signals'))
+  const stepNames = Object.keys(steps) as N[]
+  const state = checkSchema(options.state, field('state'))
+  if (state === undefined)
+    throw notAllowed('invalid_configuration', { field: field('state'), got: state, allowed: 'a Standard Schema' })
+  const input = checkSchema(options.input, field('input')) ?? state
+  checkCronInputs(common.triggers, input, field('triggers'))
+  const definition: Machine<Name, In<I>, Result<Ou>, N, G> = {
+    kind: 'machine',
+    name: options.name,
+    version: common.version,
+    steps: Object.freeze(stepNames),
+    // `{}` is what G is when no signals are given
+    signals: options.signals ?? ({} as G),
+    with: (value, callOptions) =>
+      toCall({ definition: common.name, version: common.version, input: value, options: callOptions }),
+    get [definitionRuntime]() {
+      return runtime
+    },
+  }
+  const runtime: AnyDefinition = Object.freeze({
+    ...common,
+    kind: 'machine',
+    initial: checkInitial(options.initial, steps, field('initial')),
+    steps,
+    input,
+    state,
+    signals,
+    output: checkSchema(options.output, field('output')),
+    error: checkSchema(options.error, field('error')),
+    onError: checkFunction(options.onError, field('onError')),
+    initialState: checkFunction(options.initialState, field('initialState')),
+    upgrade: toUpgrade(options.upgrade ?? {}, common.version, field('upgrade')),
+    outcomes: makeOutcomeFunctions({
+      definition: common.name,
+      steps: new Set<string>(stepNames),
+      signals: new Set(Object.keys(signals)),
+    }),
+    self: definition,
+  } satisfies AnyDefinition)
+  return Object.freeze(definition)
+}
+
+function toSteps(steps: object, field: string): AnyDefinition['steps'] {
+  const entries = Object.entries(steps ?? {})
+  if (entries.length === 0 || entries.length > MAX_STEPS) {
+    throw notAllowed('invalid_configuration', { field, got: `${entries.length} steps`, allowed: `1 to ${MAX_STEPS}` })
+  }
+  for (const [name, handler] of entries) {
+    checkName(name, { field })
+    if (typeof handler === 'function') continue
+    throw notAllowed('invalid_configuration', { field: `${field}.${name}`, got: handler, allowed: 'a function' })
+  }
+  // the worker builds one context for all; the compiler has checked each handler against its typed face
+  return bareRecord(entries as [string, RuntimeStep][])
+}
+
+function toSignals(signals: SignalMap, field: string): AnyDefinition['signals'] {
+  for (const [name, schema] of Object.entries(signals)) {
+    checkName(name, { field })
+    if (isSchema(schema)) continue
+    throw notAllowed('invalid_configuration', { field: `${field}.${name}`, got: schema, allowed: 'a Standard Schema' })
+  }
+  return bareRecord(Object.entries(signals))
+}
+
+function checkInitial(initial: string, steps: AnyDefinition['steps'], field: string): string {
+  if (steps[initial] !== undefined) return initial
+  throw notAllowed('invalid_configuration', { field, got: initial, allowed: `one of ${Object.keys(steps).join(', ')}` })
+}
+
+function toUpgrade(upgrade: AnyDefinition['upgrade'], version: number, field: string): AnyDefinition['upgrade'] {
+  for (const [from, convert] of Object.entries(upgrade)) {
+    checkInteger(Number(from), { field, min: 1, max: Math.min(version - 1, MAX_VERSION) })
+    checkFunction(convert, `${field}.${from}`)
+  }
+  return upgrade
+}

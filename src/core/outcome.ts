@@ -1,0 +1,319 @@
+import { MAX_BATCH_ITEMS, MAX_COMMIT_STATEMENTS, MAX_ERROR_MESSAGE_LENGTH, MAX_ERROR_STACK_LENGTH } from './bounds.ts'
+import type { Parameter } from './database.ts'
+import { type Duration, toMs } from './duration.ts'
+import { describe, isPawlError, notAllowed, PawlError } from './errors.ts'
+import { cleanText } from './json.ts'
+import { checkInteger } from './names.ts'
+
+/** One SQL statement of the user, committed together with the step's outcome: never a callback, so it works over HTTP too. */
+export interface CommitStatement {
+  readonly sql: string
+  readonly params?: readonly Parameter[] | undefined
+}
+
+/** The error of a run as it is stored and shown. `data` is what `fail(data)` was given, checked by the definition's `error` schema. */
+export interface RunError {
+  readonly code: string
+  readonly message: string
+  readonly name?: string | undefined
+  readonly stack?: string | undefined
+  readonly data?: unknown
+}
+
+/** A child to be spawned, made by `definition.with(input)`. `R` is what it will give. */
+export interface Call<R = unknown> {
+  readonly definition: string
+  readonly version: number
+  readonly input: unknown
+  readonly key: string | undefined
+  readonly queue: string | undefined
+  readonly delayMs: number | undefined
+  readonly at: string | undefined
+  readonly priority: number | undefined
+  readonly maxAttempts: number | undefined
+  readonly tags: readonly string[] | undefined
+  readonly headers: Readonly<Record<string, string>> | undefined
+  readonly __result?: R
+}
+
+declare const outcomeTypes: unique symbol
+
+/** What a step ends with. Opaque: made by the functions of the context only. */
+export interface Outcome<N extends string, R, E> {
+  readonly [outcomeTypes]: readonly [N, R, E]
+}
+
+/** Found on every outcome at run time, and on nothing else; registered, so that two copies of the library agree. */
+const outcomeMark: unique symbol = Symbol.for('pawl.outcome')
+
+interface Marked {
+  readonly [outcomeMark]: true
+  readonly commit: readonly CommitStatement[] | undefined
+}
+
+export type NextOutcome = Marked & {
+  readonly kind: 'next'
+  readonly step: string
+  /** The new state; `undefined` leaves it as it is. */
+  readonly state: unknown
+  readonly delayMs: number
+  /** True: do not go on inside this claim, let others have a turn. */
+  readonly yield: boolean
+}
+export type WaitOutcome = Marked & {
+  readonly kind: 'wait'
+  readonly signals: readonly string[]
+  readonly step: string
+  readonly state: unknown
+  readonly timeoutMs: number | undefined
+}
+export type JoinOutcome = Marked & {
+  readonly kind: 'join'
+  readonly calls: readonly Call[]
+  readonly step: string
+  readonly state: unknown
+  /** Children that must have ended well (`any`: one; a number: that many) or, for `all`, ended at all. */
+  readonly need: 'all' | 'any' | number
+  readonly deadlineMs: number | undefined
+}
+export type DoneOutcome = Marked & { readonly kind: 'done'; readonly result: unknown }
+export type FailOutcome = Marked & { readonly kind: 'fail'; readonly error: RunError }
+/** Counts as a failed attempt. `at` (an instant) or `afterMs` replaces the backoff; neither leaves it to the policy. */
+export type RetryOutcome = Marked & {
+  readonly kind: 'retry'
+  readonly afterMs: number | undefined
+  readonly at: string | undefined
+  readonly reason: string | undefined
+}
+/** Later, without counting an attempt. `at` goes before `forMs`, which is 0 then. */
+export type SnoozeOutcome = Marked & { readonly kind: 'snooze'; readonly forMs: number; readonly at: string | undefined }
+export type DiscardOutcome = Marked & { readonly kind: 'discard'; readonly reason: string }
+
+export type RuntimeOutcome =
+  | NextOutcome
+  | WaitOutcome
+  | JoinOutcome
+  | DoneOutcome
+  | FailOutcome
+  | RetryOutcome
+  | SnoozeOutcome
+  | DiscardOutcome
+
+export function isOutcome(value: unknown): value is RuntimeOutcome {
+  return typeof value === 'object' && value !== null && outcomeMark in value
+}
+
+export interface CommitOption {
+  /** Statements of yours, committed with the outcome or not at all. */
+  readonly commit?: readonly CommitStatement[] | undefined
+}
+export interface NextPatch<St> extends CommitOption {
+  readonly state?: St | undefined
+  readonly delay?: Duration | undefined
+  readonly yield?: boolean | undefined
+}
+export interface WaitGoal<N, St> extends CommitOption {
+  readonly goto: N
+  readonly timeout?: Duration | undefined
+  readonly state?: St | undefined
+}
+export interface JoinGoal<N, St> extends CommitOption {
+  readonly goto: N
+  readonly need?: 'all' | 'any' | number | undefined
+  readonly deadline?: Duration | undefined
+  readonly state?: St | undefined
+}
+export interface RetryOption extends CommitOption {
+  readonly after?: Duration | undefined
+  /** An instant; a past one is now. */
+  readonly at?: Date | string | undefined
+  readonly reason?: string | undefined
+}
+export type SnoozeTime = Duration | { readonly until: Date | string }
+
+/** The functions of a context that make outcomes, erased. They check their arguments and throw `invalid_outcome`. */
+export interface OutcomeFunctions {
+  next(to: string, patch?: NextPatch<unknown>): NextOutcome
+  waitFor(names: string | readonly string[], goal: WaitGoal<string, unknown>): WaitOutcome
+  join(calls: readonly Call[], goal: JoinGoal<string, unknown>): JoinOutcome
+  done(result?: unknown, options?: CommitOption): DoneOutcome
+  fail(error: unknown, options?: CommitOption): FailOutcome
+  retry(options?: RetryOption): RetryOutcome
+  snooze(time: SnoozeTime, options?: CommitOption): SnoozeOutcome
+  discard(reason: string, options?: CommitOption): DiscardOutcome
+}
+
+/** The outcome functions of one definition. Made once per definition: they depend on its step and signal names only. */
+export function makeOutcomeFunctions(names: {
+  readonly definition: string
+  readonly steps: ReadonlySet<string>
+  readonly signals: ReadonlySet<string>
+}): OutcomeFunctions {
+  const checkStep = (step: unknown, field: string): string => oneOf(step, names.steps, `${names.definition}: ${field}`)
+  const checkSignal = (name: unknown): string => oneOf(name, names.signals, `${names.definition}: waitFor`)
+  return Object.freeze({
+    next: (to, patch = {}) => ({
+      ...mark('next', patch),
+      step: checkStep(to, 'next'),
+      state: patch.state,
+      delayMs: patch.delay === undefined ? 0 : toMs(patch.delay, 'next.delay', AS_OUTCOME),
+      yield: patch.yield === true,
+    }),
+    waitFor: (wanted, goal) => ({
+      ...mark('wait', goal),
+      signals: checkSignals(typeof wanted === 'string' ? [wanted] : wanted, checkSignal),
+      step: checkStep(goal?.goto, 'waitFor.goto'),
+      state: goal.state,
+      timeoutMs: goal.timeout === undefined ? undefined : toMs(goal.timeout, 'waitFor.timeout', AS_OUTCOME),
+    }),
+    join: (calls, goal) => ({
+      ...mark('join', goal),
+      calls: checkCalls(calls),
+      step: checkStep(goal?.goto, 'join.goto'),
+      state: goal.state,
+      need: checkNeed(goal.need ?? 'all', calls.length),
+      deadlineMs: goal.deadline === undefined ? undefined : toMs(goal.deadline, 'join.deadline', AS_OUTCOME),
+    }),
+    done,
+    fail,
+    retry,
+    snooze,
+    discard,
+  } satisfies OutcomeFunctions)
+}
+
+const AS_OUTCOME = { code: 'invalid_outcome' } as const
+
+function mark<K extends RuntimeOutcome['kind']>(kind: K, options: CommitOption | undefined): Marked & { readonly kind: K } {
+  return { [outcomeMark]: true, kind, commit: checkCommit(options?.commit) }
+}
+
+function done(result?: unknown, options?: CommitOption): DoneOutcome {
+  return { ...mark('done', options), result }
+}
+
+function fail(error: unknown, options?: CommitOption): FailOutcome {
+  return { ...mark('fail', options), error: toFailure(error) }
+}
+
+function retry(options: RetryOption = {}): RetryOutcome {
+  return {
+    ...mark('retry', options),
+    afterMs: options.after === undefined ? undefined : toMs(options.after, 'retry.after', AS_OUTCOME),
+    at: options.at === undefined ? undefined : toInstant(options.at, 'retry.at'),
+    reason: options.reason === undefined ? undefined : shorten(options.reason),
+  }
+}
+
+function snooze(time: SnoozeTime, options?: CommitOption): SnoozeOutcome {
+  if (typeof time === 'object' && time !== null) {
+    return { ...mark('snooze', options), forMs: 0, at: toInstant(time.until, 'snooze.until') }
+  }
+  return { ...mark('snooze', options), forMs: toMs(time, 'snooze', AS_OUTCOME), at: undefined }
+}
+
+function discard(reason: string, options?: CommitOption): DiscardOutcome {
+  return { ...mark('discard', options), reason: shorten(String(reason)) }
+}
+
+function oneOf(value: unknown, allowed: ReadonlySet<string>, field: string): string {
+  if (typeof value === 'string' && allowed.has(value)) return value
+  const names = allowed.size === 0 ? 'none' : `one of ${[...allowed].slice(0, 20).join(', ')}`
+  throw notAllowed('invalid_outcome', { field, got: value, allowed: names })
+}
+
+function checkSignals(names: readonly string[], check: (name: unknown) => string): readonly string[] {
+  if (!Array.isArray(names) || names.length === 0) {
+    throw notAllowed('invalid_outcome', { field: 'waitFor', got: names, allowed: 'one signal name or more' })
+  }
+  return [...new Set(names.map(check))]
+}
+
+function checkCalls(calls: readonly Call[]): readonly Call[] {
+  const areCalls = Array.isArray(calls) && calls.every((call) => typeof call?.definition === 'string')
+  if (!areCalls || calls.length > MAX_BATCH_ITEMS) {
+    const allowed = `at most ${MAX_BATCH_ITEMS} calls made by definition.with(input)`
+    throw notAllowed('invalid_outcome', { field: 'join', got: calls, allowed })
+  }
+  return calls
+}
+
+function checkNeed(need: 'all' | 'any' | number, count: number): 'all' | 'any' | number {
+  if (need === 'all' || need === 'any') return need
+  return checkInteger(need, { field: 'join.need', code: 'invalid_outcome', min: 0, max: count })
+}
+
+function checkCommit(commit: readonly CommitStatement[] | undefined): readonly CommitStatement[] | undefined {
+  if (commit === undefined) return undefined
+  const areStatements = Array.isArray(commit) && commit.every((statement) => typeof statement?.sql === 'string')
+  if (areStatements && commit.length <= MAX_COMMIT_STATEMENTS) return commit.length === 0 ? undefined : commit
+  const allowed = `at most ${MAX_COMMIT_STATEMENTS} statements { sql, params }`
+  throw notAllowed('invalid_outcome', { field: 'commit', got: commit, allowed })
+}
+
+/** An RFC 3339 instant in UTC with milliseconds, of a Date or of a text that Date understands. */
+export function toInstant(
+  value: unknown,
+  field: string,
+  code: 'invalid_outcome' | 'invalid_request' = 'invalid_outcome',
+): string {
+  const date = value instanceof Date ? value : typeof value === 'string' ? new Date(value) : undefined
+  const ms = date?.getTime()
+  // years 1 to 9999: what RFC 3339 can write and timestamptz reads
+  if (date && ms !== undefined && ms >= -62_135_596_800_000 && ms < 253_402_300_800_000) return date.toISOString()
+  throw notAllowed(code, { field, got: value, allowed: 'a Date or an RFC 3339 instant' })
+}
+
+function toFailure(error: unknown): RunError {
+  if (typeof error === 'string') return { code: 'failed', message: shorten(error) }
+  if (error instanceof Error) return { ...toRunError(error), code: 'failed' }
+  const message = (error as { message?: unknown } | null | undefined)?.message
+  return { code: 'failed', message: typeof message === 'string' ? shorten(message) : 'failed', data: error }
+}
+
+function shorten(text: string): string {
+  return cleanText(text.slice(0, MAX_ERROR_MESSAGE_LENGTH))
+}
+
+/**
+ * The storable account of whatever a handler threw. Never throws; texts are cut to their bounds and cleaned of what
+ * Postgres refuses, so that storing a failure cannot fail. `code` defaults to `thrown`, a PawlError keeps its own.
+ */
+export function toRunError(thrown: unknown, code?: string): RunError {
+  try {
+    if (!(thrown instanceof Error)) {
+      return { code: code ?? 'thrown', message: shorten(typeof thrown === 'string' ? thrown : describe(thrown)) }
+    }
+    return {
+      code: code ?? (isPawlError(thrown) ? thrown.code : 'thrown'),
+      name: shorten(String(thrown.name)).slice(0, 200),
+      message: shorten(String(thrown.message)),
+      stack: typeof thrown.stack === 'string' ? cleanText(thrown.stack.slice(0, MAX_ERROR_STACK_LENGTH)) : undefined,
+    }
+  } catch {
+    return { code: code ?? 'thrown', message: 'something was thrown that cannot be read' }
+  }
+}
+
+/** Throw it (or wrap what you caught) to end the run as failed now, whatever attempts are left. */
+export class NonRetryableError extends Error {
+  override readonly name: string = 'NonRetryableError'
+}
+
+/** `throw nonRetryable(error)`: the run fails now with that error's message, name and stack. */
+export function nonRetryable(error: unknown): NonRetryableError {
+  if (error instanceof NonRetryableError) return error
+  const message = error instanceof Error ? error.message : typeof error === 'string' ? error : describe(error)
+  return new NonRetryableError(message, { cause: error })
+}
+
+export function isNonRetryable(error: unknown): boolean {
+  return error instanceof Error && error.name === 'NonRetryableError'
+}
+
+/** What the engine goes by: the outcome returned, or for a job `done` with whatever else it returned. Throws `invalid_outcome`. */
+export function toOutcome(kind: 'job' | 'machine', returned: unknown): RuntimeOutcome {
+  if (isOutcome(returned)) return returned
+  if (kind === 'job') return done(returned)
+  throw new PawlError('invalid_outcome', `A step must return an outcome (next, waitFor, join, done…), got ${describe(returned)}.`)
+}
