@@ -35,7 +35,10 @@ export interface JobOptions<Name extends string, I extends Schema, T, Ou extends
   readonly output?: (Ou & Stored<Ou>) | undefined
   /** What `fail` takes besides a text. */
   readonly error?: Er | undefined
-  /** Returns the result, or an outcome made by its context. What it throws is retried as `retry` says. */
+  /**
+   * Returns the result, or an outcome made by its context. What it throws is retried as `retry` says. Where `output` has
+   * literal types, `done({ kind: 'a' })` (or `as const`) keeps them; a bare literal is read as `string`.
+   */
   readonly run: (context: JobContext<Out<I>, Out<Ou>, Out<Er>>) => T | Promise<T>
   /** Decides about a failed attempt. `undefined` leaves it to `retry`. */
   readonly onError?:

@@ -26,8 +26,13 @@ export interface LimitUse<I> {
 }
 
 export interface Limit extends LimitUse<unknown> {
-  /** The limit kept apart for each value of `key`: `perCustomer.by((input) => input.customer)`. Weight default 1. */
-  by<I>(key: (input: I) => string, options?: { readonly weight?: number | undefined }): LimitUse<I>
+  /**
+   * The limit kept apart for each value of `key`: `perCustomer.by((input: { customer: string }) => input.customer)`. Weight
+   * default 1. The annotation is checked against the definition's input; the compiler cannot infer it through this call,
+   * and without one the parameter is not checked.
+   */
+  // biome-ignore lint/suspicious/noExplicitAny: a lambda inside a call inside a literal is typed before the literal's schema is known
+  by<I = any>(key: (input: I) => string, options?: { readonly weight?: number | undefined }): LimitUse<I>
   /** The whole limit, taking `weight` units for each run. */
   weighing(weight: number): LimitUse<unknown>
 }
