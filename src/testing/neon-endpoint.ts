@@ -1,5 +1,6 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
-import type { RawData, WebSocket, WebSocketServer } from 'ws'
+import { createRequire } from 'node:module'
+import type { RawData, WebSocket } from 'ws'
 import { type Address, type Fault, FaultSwitch, type Faults, faultsOf, listen, openTunnel, trackSockets } from './faults.ts'
 import { type NeonQuery, type NeonTarget, type PgliteTarget, pgliteTarget, postgresTarget } from './neon-targets.ts'
 
@@ -45,8 +46,8 @@ export async function startNeonEndpoint(options: NeonEndpointOptions): Promise<N
   })
   const sockets = trackSockets(server)
   const port = await listen(server, wantedPort)
-  const tunnels = targetAddress && (await serveTunnels(server, targetAddress, [`127.0.0.1:${port}`, `localhost:${port}`], faults))
-  if (!tunnels) server.on('upgrade', (_request, socket) => socket.end('HTTP/1.1 501 Not Implemented\r\n\r\n'))
+  if (targetAddress) serveTunnels(server, targetAddress, [`127.0.0.1:${port}`, `localhost:${port}`], faults)
+  else server.on('upgrade', (_request, socket) => socket.end('HTTP/1.1 501 Not Implemented\r\n\r\n'))
   const controls = faultsOf(server, port, sockets, faults)
   let closing: Promise<void> | undefined
   return {
@@ -161,13 +162,9 @@ async function readBody(request: IncomingMessage): Promise<string> {
 }
 
 /** Tunnels to the target alone: an open relay would carry anybody anywhere. */
-async function serveTunnels(
-  server: Server,
-  target: Address,
-  ownAddresses: string[],
-  faults: FaultSwitch,
-): Promise<WebSocketServer> {
-  const { WebSocketServer } = await import('ws')
+function serveTunnels(server: Server, target: Address, ownAddresses: string[], faults: FaultSwitch): void {
+  // Required, not imported: a bundler set to browsers or Workers would resolve it to a stub. The cast names the same module.
+  const { WebSocketServer } = createRequire(import.meta.url)('ws') as typeof import('ws')
   const allowed = new Set([...ownAddresses, `${target.host}:${target.port}`])
   const sockets = new WebSocketServer({ noServer: true })
   server.on('upgrade', (request, socket, head) => {
@@ -178,7 +175,6 @@ async function serveTunnels(
     }
     sockets.handleUpgrade(request, socket, head, (websocket) => openTunnel(clientOf(websocket), target, faults))
   })
-  return sockets
 }
 
 function clientOf(websocket: WebSocket) {

@@ -26,11 +26,12 @@ const rawText = { getTypeParser: () => (text: string) => text }
 
 /**
  * A `Database` over Neon's HTTP driver: a connection string, or what `neon()` gave. Each query and each batch is one
- * fetch; there is no interactive transaction. Runs wherever `fetch` does, Workers included; `close` has nothing
- * to free; requests after it are refused, as by the other drivers.
+ * fetch; there is no interactive transaction. Runs wherever `fetch` does, Workers included. `close` has nothing to free;
+ * requests after it are refused, as by the other drivers.
  *
  * A connect that failed and an endpoint that turned the request away give `not_sent`; any other broken or odd reply gives
- * `lost`. Throws `not_sent` at once for a connection string that is no URL.
+ * `lost`. Workers do not tell a connect that failed from a connection that broke: there it is `lost`, too. Throws
+ * `not_sent` at once for a connection string that is no URL.
  */
 export function neonHttp(target: string | NeonSql, options: NeonHttpOptions = {}): Database {
   return new NeonHttpDatabase(typeof target === 'string' ? openSql(target, options) : target, options)

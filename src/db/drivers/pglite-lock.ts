@@ -37,7 +37,13 @@ export function lockFolder(folder: string): FolderLock {
       continue
     }
     removeOlder(path, mine)
-    return { release: () => writeHolder(lockFile(path, mine), self(true)) }
+    let held = true
+    const release = () => {
+      // Only once: by then the next holder may have removed the file.
+      if (held) writeHolder(lockFile(path, mine), self(true))
+      held = false
+    }
+    return { release }
   }
 }
 

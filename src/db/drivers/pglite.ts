@@ -98,6 +98,11 @@ class PgliteDatabase implements Database {
 
   async transaction<T>(fn: (tx: Transaction) => Promise<T>): Promise<T> {
     const { instance } = await this.open()
+    let open = true
+    const count = () => {
+      if (!open) throw new DatabaseError('The transaction has ended.', { fate: 'not_sent' })
+      this.requests++
+    }
     return instance
       .transaction(async (tx) => {
         await tx.exec(PIN_ISOLATION.statement.text)
@@ -105,17 +110,19 @@ class PgliteDatabase implements Database {
           return await fn({
             query: async (statement) => {
               const params = encodeParameters(statement)
-              this.requests++
+              count()
               return runQuery(instance, tx, statement.text, params).catch((error) => this.fail(instance, error))
             },
             execute: async (sql) => {
-              this.requests++
+              count()
               await tx.exec(sql).catch((error) => this.fail(instance, error))
             },
           })
         } catch (error) {
           // What the caller's own code throws comes out as it is, not as a failure of the database.
           throw new CallerFailure(error)
+        } finally {
+          open = false
         }
       })
       .catch((error) => {
