@@ -1,0 +1,338 @@
+/**
+ * The tables, as drizzle sees them: the source of the migrations in `drizzle/`. The statements in `statements/` are SQL text
+ * against these names. `ARCHITECTURE.md` says which index serves which statement and which invariant.
+ */
+import { sql } from 'drizzle-orm'
+import {
+  bigint,
+  boolean,
+  check,
+  index,
+  integer,
+  jsonb,
+  pgSchema,
+  primaryKey,
+  smallint,
+  text,
+  timestamp,
+  uniqueIndex,
+  uuid,
+} from 'drizzle-orm/pg-core'
+
+export const pawl = pgSchema('pawl')
+
+const instant = (name: string) => timestamp(name, { withTimezone: true, mode: 'string' })
+
+export const runStatus = pawl.enum('run_status', [
+  'pending',
+  'running',
+  'waiting',
+  'completed',
+  'failed',
+  'cancelled',
+  'discarded',
+  'uncertain',
+])
+
+/** One row: who made this schema, which builds may use it, and when the shared upkeep is next due. */
+export const meta = pawl.table(
+  'meta',
+  {
+    singleton: boolean('singleton').primaryKey().default(true),
+    product: text('product').notNull().default('pawl'),
+    schemaVersion: integer('schema_version').notNull(),
+    minBuild: integer('min_build').notNull(),
+    upkeepAt: instant('upkeep_at').notNull().defaultNow(),
+    lastTickAt: instant('last_tick_at'),
+    lastTickSource: text('last_tick_source'),
+  },
+  (t) => [check('meta_one_row', sql`${t.singleton}`)],
+)
+
+/** Names of environments, as small numbers for the hot indexes. A run belongs to the environment that spawned it. */
+export const environments = pawl.table('environments', {
+  id: smallint('id').primaryKey().generatedAlwaysAsIdentity(),
+  name: text('name').notNull().unique('environments_name_key'),
+})
+
+/**
+ * The unit of claiming: runs that any build may take or none. What a build has no code for, and what is paused, lies in other
+ * lanes and so is never in the way. Rows are few and are never deleted.
+ */
+export const lanes = pawl.table(
+  'lanes',
+  {
+    id: integer('id').primaryKey().generatedAlwaysAsIdentity(),
+    environmentId: smallint('environment_id').notNull(),
+    tenant: text('tenant').notNull(),
+    queue: text('queue').notNull(),
+    definition: text('definition').notNull(),
+    version: integer('version').notNull(),
+    paused: boolean('paused').notNull().default(false),
+  },
+  (t) => [uniqueIndex('lanes_identity_key').on(t.tenant, t.environmentId, t.queue, t.definition, t.version)],
+)
+
+/**
+ * A run. What never changes stands beside what does, and no index covers a column that an ordinary run changes: claiming and
+ * finishing a run are heap-only updates. What orders claims is in `ready`, what ends them in `claims`.
+ */
+export const runs = pawl.table(
+  'runs',
+  {
+    id: uuid('id').primaryKey(),
+    /** Insertion order: breaks ties between runs of the same instant. */
+    position: bigint('position', { mode: 'bigint' }).notNull().generatedAlwaysAsIdentity(),
+    createdAt: instant('created_at').notNull(),
+    scheduledFor: instant('scheduled_for'),
+    /** Since when it may run: its place in the order. */
+    availableAt: instant('available_at').notNull(),
+    /** When the engine has to look although nobody writes: a delay, a retry, the timeout of a wait. Null: nothing is due. */
+    timerAt: instant('timer_at'),
+    updatedAt: instant('updated_at').notNull(),
+    finishedAt: instant('finished_at'),
+    cancelRequestedAt: instant('cancel_requested_at'),
+    laneId: integer('lane_id').notNull(),
+    priority: integer('priority').notNull(),
+    seq: integer('seq').notNull().default(0),
+    visit: integer('visit').notNull().default(1),
+    failures: integer('failures').notNull().default(0),
+    losses: integer('losses').notNull().default(0),
+    snoozes: integer('snoozes').notNull().default(0),
+    maxAttempts: integer('max_attempts').notNull(),
+    payloadBytes: integer('payload_bytes').notNull(),
+    retentionSeconds: integer('retention_seconds').notNull(),
+    /** The seq at which the current join began (parent), and how many more results it needs. */
+    joinSeq: integer('join_seq'),
+    joinRemaining: integer('join_remaining'),
+    /** Child: the join of its parent that counts it, and its place among the children. */
+    parentJoinSeq: integer('parent_join_seq'),
+    childIndex: integer('child_index'),
+    status: runStatus('status').notNull(),
+    /** The status, where lists look for it: waiting, failed, cancelled, discarded, uncertain. Null for all the others. */
+    notable: runStatus('notable'),
+    environmentId: smallint('environment_id').notNull(),
+    /** The inbox holds something not yet consumed. */
+    signalled: boolean('signalled').notNull().default(false),
+    /** The current wait ran out: a recorded fact of that wait. */
+    timedOut: boolean('timed_out').notNull().default(false),
+    claimedBy: uuid('claimed_by'),
+    parentId: uuid('parent_id'),
+    step: text('step').notNull(),
+    key: text('key'),
+    awaits: text('awaits').array(),
+    /** Counters of `limit_counters` that must admit the run before it may run. */
+    gates: text('gates').array(),
+    blockedOn: text('blocked_on'),
+    hold: text('hold'),
+    tags: text('tags').array(),
+    holdDetail: jsonb('hold_detail'),
+    headers: jsonb('headers'),
+    /** Why it was spawned: a schedule and its slot, a webhook and its delivery. */
+    origin: jsonb('origin'),
+    input: jsonb('input'),
+    state: jsonb('state'),
+    result: jsonb('result'),
+    error: jsonb('error'),
+  },
+  (t) => [
+    index('runs_list_idx').on(t.laneId, t.createdAt, t.position),
+    index('runs_timer_idx').on(t.environmentId, t.timerAt).where(sql`timer_at IS NOT NULL`),
+    index('runs_blocked_idx').on(t.blockedOn, t.priority, t.availableAt, t.position).where(sql`blocked_on IS NOT NULL`),
+    index('runs_notable_idx').on(t.notable, t.laneId, t.createdAt, t.position).where(sql`notable IS NOT NULL`),
+    index('runs_key_idx').on(t.key, t.createdAt, t.position).where(sql`key IS NOT NULL`),
+    index('runs_parent_idx').on(t.parentId, t.parentJoinSeq, t.childIndex).where(sql`parent_id IS NOT NULL`),
+    index('runs_tags_idx').using('gin', t.tags).where(sql`tags IS NOT NULL`),
+    check('runs_claimed_iff_running', sql`(status = 'running') = (claimed_by IS NOT NULL)`),
+    check('runs_finished_iff_terminal', sql`(status >= 'completed' AND status <= 'discarded') = (finished_at IS NOT NULL)`),
+    check('runs_blocked_only_pending', sql`blocked_on IS NULL OR status = 'pending'`),
+  ],
+)
+
+/**
+ * The claim window: one row for each run that is pending, due, not held and not blocked, in claim order. Narrow and short-lived, so
+ * that a claim reads and deletes little. Written only under the lock of its run.
+ */
+export const ready = pawl.table(
+  'ready',
+  {
+    availableAt: instant('available_at').notNull(),
+    position: bigint('position', { mode: 'bigint' }).notNull(),
+    /** The lane; negative for a run that has lost its host before and so is claimed alone. */
+    laneId: integer('lane_id').notNull(),
+    priority: integer('priority').notNull(),
+    runId: uuid('run_id').notNull(),
+  },
+  (t) => [primaryKey({ name: 'ready_pkey', columns: [t.laneId, t.priority, t.availableAt, t.position] })],
+)
+
+/** One row per claim request that still has runs in hand: its lease, and which runs it took. */
+export const claims = pawl.table(
+  'claims',
+  {
+    id: uuid('id').primaryKey(),
+    leaseUntil: instant('lease_until').notNull(),
+    environmentId: smallint('environment_id').notNull(),
+    runIds: uuid('run_ids').array().notNull(),
+  },
+  (t) => [index('claims_lease_idx').on(t.environmentId, t.leaseUntil)],
+)
+
+/** The inbox: durable messages to one run. Consumed ones stay until the run goes, so that a late duplicate finds them. */
+export const signals = pawl.table(
+  'signals',
+  {
+    id: bigint('id', { mode: 'bigint' }).primaryKey().generatedAlwaysAsIdentity(),
+    createdAt: instant('created_at').notNull(),
+    runId: uuid('run_id').notNull(),
+    /** The seq of the transition that consumed it. */
+    consumedSeq: integer('consumed_seq'),
+    name: text('name').notNull(),
+    dedupKey: text('dedup_key'),
+    payload: jsonb('payload'),
+  },
+  (t) => [
+    index('signals_inbox_idx').on(t.runId, t.id),
+    uniqueIndex('signals_dedup_key').on(t.runId, t.dedupKey).where(sql`dedup_key IS NOT NULL`),
+  ],
+)
+
+/** What must not exist twice: keys of runs. Held by a run until it ends (or longer, by `expires_at`). */
+export const uniques = pawl.table(
+  'uniques',
+  {
+    tenant: text('tenant').notNull(),
+    environmentId: smallint('environment_id').notNull(),
+    scope: text('scope').notNull(),
+    token: text('token').notNull(),
+    runId: uuid('run_id').notNull(),
+    expiresAt: instant('expires_at'),
+  },
+  (t) => [
+    primaryKey({ name: 'uniques_pkey', columns: [t.tenant, t.environmentId, t.scope, t.token] }),
+    index('uniques_run_idx').on(t.runId),
+    index('uniques_token_idx').on(t.tenant, t.environmentId, t.token),
+  ],
+)
+
+/** The decision that an idempotency key was answered with, replayed as it was. */
+export const receipts = pawl.table(
+  'receipts',
+  {
+    tenant: text('tenant').notNull(),
+    environmentId: smallint('environment_id').notNull(),
+    key: text('key').notNull(),
+    fingerprint: text('fingerprint').notNull(),
+    nonce: uuid('nonce').notNull(),
+    createdAt: instant('created_at').notNull(),
+    expiresAt: instant('expires_at').notNull(),
+    decision: jsonb('decision'),
+  },
+  (t) => [
+    primaryKey({ name: 'receipts_pkey', columns: [t.tenant, t.environmentId, t.key] }),
+    index('receipts_expires_idx').on(t.environmentId, t.expiresAt),
+  ],
+)
+
+/** One row per committed outcome of a claim; also the proof that a write was applied when its reply was lost. */
+export const history = pawl.table(
+  'history',
+  {
+    runId: uuid('run_id').notNull(),
+    seq: integer('seq').notNull(),
+    visit: integer('visit').notNull(),
+    attempt: integer('attempt').notNull(),
+    claimedBy: uuid('claimed_by'),
+    startedAt: instant('started_at').notNull(),
+    finishedAt: instant('finished_at').notNull(),
+    step: text('step').notNull(),
+    outcome: text('outcome').notNull(),
+    error: jsonb('error'),
+  },
+  (t) => [primaryKey({ name: 'history_pkey', columns: [t.runId, t.seq] })],
+)
+
+/** Policies by name. Absent: an exclusive key. */
+export const limits = pawl.table(
+  'limits',
+  {
+    environmentId: smallint('environment_id').notNull(),
+    name: text('name').notNull(),
+    concurrency: integer('concurrency'),
+    policy: jsonb('policy'),
+  },
+  (t) => [
+    primaryKey({ name: 'limits_pkey', columns: [t.environmentId, t.name] }),
+    check('limits_concurrency_positive', sql`concurrency > 0`),
+  ],
+)
+
+/** What a gate admits now. Credits never test capacity, so lowering a limit cannot abort a flush. */
+export const limitCounters = pawl.table(
+  'limit_counters',
+  {
+    environmentId: smallint('environment_id').notNull(),
+    gate: text('gate').notNull(),
+    shard: smallint('shard').notNull().default(0),
+    held: integer('held').notNull().default(0),
+    available: integer('available'),
+    refilledAt: instant('refilled_at'),
+  },
+  (t) => [
+    primaryKey({ name: 'limit_counters_pkey', columns: [t.environmentId, t.gate, t.shard] }),
+    check('limit_counters_held_not_negative', sql`held >= 0`),
+  ],
+)
+
+export const queues = pawl.table(
+  'queues',
+  {
+    environmentId: smallint('environment_id').notNull(),
+    name: text('name').notNull(),
+    paused: boolean('paused').notNull().default(false),
+    pausedBy: text('paused_by'),
+    pausedAt: instant('paused_at'),
+  },
+  (t) => [primaryKey({ name: 'queues_pkey', columns: [t.environmentId, t.name] })],
+)
+
+/** Spawns by time. One firing per slot: the slot is part of the receipt's key, and `next_at` moves by compare and set. */
+export const schedules = pawl.table(
+  'schedules',
+  {
+    tenant: text('tenant').notNull(),
+    environmentId: smallint('environment_id').notNull(),
+    name: text('name').notNull(),
+    definition: text('definition').notNull(),
+    version: integer('version'),
+    expression: text('expression').notNull(),
+    timeZone: text('time_zone').notNull(),
+    input: jsonb('input'),
+    enabled: boolean('enabled').notNull().default(true),
+    /** `code`: declared with a definition; `api`: made at run time. */
+    source: text('source').notNull(),
+    nextAt: instant('next_at'),
+    lastAt: instant('last_at'),
+  },
+  (t) => [
+    primaryKey({ name: 'schedules_pkey', columns: [t.tenant, t.environmentId, t.name] }),
+    index('schedules_due_idx').on(t.environmentId, t.nextAt).where(sql`enabled AND next_at IS NOT NULL`),
+  ],
+)
+
+export const apiKeys = pawl.table(
+  'api_keys',
+  {
+    id: uuid('id').primaryKey(),
+    tenant: text('tenant').notNull(),
+    environmentId: smallint('environment_id').notNull(),
+    name: text('name').notNull(),
+    /** SHA-256 of the secret, hex. The secret itself is shown once and never stored. */
+    hash: text('hash').notNull().unique('api_keys_hash_key'),
+    scopes: text('scopes').array().notNull(),
+    createdAt: instant('created_at').notNull(),
+    expiresAt: instant('expires_at'),
+    revokedAt: instant('revoked_at'),
+  },
+  (t) => [index('api_keys_tenant_idx').on(t.tenant, t.environmentId, t.createdAt)],
+)

@@ -1,0 +1,40 @@
+import { CLOCK, defineStatement } from './statement.ts'
+
+export interface PromoteDueParams {
+  readonly now: string | null
+  readonly environment: string
+  readonly limit: number
+}
+
+/**
+ * Moves what has become due into the claim window: delayed runs, waits that ran out (`timed_out` is recorded), and claims whose
+ * lease has ended (a loss is counted, and the slots they held are given back). Bounded, in due order, SKIP LOCKED.
+ */
+export const promoteDue = defineStatement<PromoteDueParams>(
+  'promote_due',
+  (s) => `
+WITH ${CLOCK},
+due AS MATERIALIZED (
+  SELECT r.ctid AS place
+  FROM ${s}.runs r
+  WHERE r.environment_id = (SELECT id FROM ${s}.environments WHERE name = $2::text) AND r.timer_at IS NOT NULL AND r.timer_at <= (SELECT at FROM clock)
+  ORDER BY r.timer_at
+  LIMIT (SELECT $3::int)
+  FOR NO KEY UPDATE OF r SKIP LOCKED
+),
+promoted AS (
+  UPDATE ${s}.runs r
+  SET status = 'pending', notable = NULL, timer_at = NULL, seq = r.seq + 1, updated_at = clock.at, timed_out = r.timed_out OR r.awaits IS NOT NULL AND r.status = 'waiting' OR r.join_seq IS NOT NULL AND r.status = 'waiting',
+    available_at = CASE WHEN r.status = 'waiting' THEN clock.at ELSE r.available_at END
+  FROM clock
+  WHERE r.ctid = ANY (ARRAY(SELECT d.place FROM due d)) AND r.status IN ('pending', 'waiting')
+  RETURNING r.id, r.lane_id, r.losses, r.priority, r.available_at, r.position, r.timed_out, r.hold
+),
+windowed AS (
+  INSERT INTO ${s}.ready (lane_id, priority, available_at, position, run_id)
+  SELECT CASE WHEN p.losses > 0 THEN -p.lane_id ELSE p.lane_id END, p.priority, p.available_at, p.position, p.id FROM promoted p WHERE p.hold IS NULL
+)
+SELECT count(*)::int AS promoted FROM promoted
+`,
+  (p) => [p.now, p.environment, p.limit],
+)

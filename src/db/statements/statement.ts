@@ -1,0 +1,37 @@
+import type { Parameter, Statement } from '../../core/database.ts'
+
+/**
+ * One verb, one statement, one params type. The text is static for a schema, so a server that keeps prepared statements plans it
+ * once; whatever varies is a typed parameter.
+ */
+export function defineStatement<P>(
+  name: string,
+  text: (schema: string) => string,
+  params: (params: P) => readonly Parameter[],
+): (schema: string, values: P) => Statement {
+  const texts = new Map<string, string>()
+  return (schema, values) => {
+    let sql = texts.get(schema)
+    if (sql === undefined) {
+      sql = text(quoteIdentifier(schema)).trim()
+      texts.set(schema, sql)
+    }
+    return { name, text: sql, params: params(values) }
+  }
+}
+
+/** Quotes a schema name that `createEngine` has already validated. */
+export function quoteIdentifier(name: string): string {
+  return `"${name.replaceAll('"', '""')}"`
+}
+
+/** The separator between the parts of a gate and between the names of one wait: names are printable, so they never hold it. */
+export const UNIT_SEPARATOR = '\u001f'
+
+/** Statements take the test clock as their first parameter; null means the server's. */
+export const CLOCK = `clock AS (SELECT coalesce($1::timestamptz, now()) AS at)`
+
+/** An instant as milliseconds since 1970: the same on every driver, whatever the session's time zone and date style. */
+export function epochMs(expression: string): string {
+  return `(extract(epoch FROM ${expression}) * 1000)::float8`
+}
