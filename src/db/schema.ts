@@ -101,7 +101,9 @@ export const runs = pawl.table(
     snoozes: integer('snoozes').notNull().default(0),
     maxAttempts: integer('max_attempts').notNull(),
     payloadBytes: integer('payload_bytes').notNull(),
+    /** How long it is kept once it has completed, and once it has ended otherwise. */
     retentionSeconds: integer('retention_seconds').notNull(),
+    failedRetentionSeconds: integer('failed_retention_seconds').notNull(),
     /** The seq at which the current join began (parent), and how many more results it needs. */
     joinSeq: integer('join_seq'),
     joinRemaining: integer('join_remaining'),

@@ -52,6 +52,7 @@ export interface InsertRunsParams {
   readonly runAts: readonly (number | null)[]
   readonly payloadBytes: readonly number[]
   readonly retentionSeconds: readonly number[]
+  readonly failedRetentionSeconds: readonly number[]
   readonly states: readonly (string | null)[]
   readonly inputs: readonly (string | null)[]
   readonly keys: readonly (string | null)[]
@@ -95,17 +96,17 @@ export const insertRuns = defineStatement<InsertRunsParams>(
   (s) => `
 WITH ${items(s)},
 inserted AS (
-  INSERT INTO ${s}.runs (id, created_at, updated_at, available_at, timer_at, scheduled_for, lane_id, environment_id, priority, max_attempts, payload_bytes, retention_seconds,
+  INSERT INTO ${s}.runs (id, created_at, updated_at, available_at, timer_at, scheduled_for, lane_id, environment_id, priority, max_attempts, payload_bytes, retention_seconds, failed_retention_seconds,
     status, parent_id, parent_join_seq, child_index, step, key, gates, tags, headers, origin, input, state)
   SELECT i.id, clock.at, clock.at, due.at, CASE WHEN due.at > clock.at THEN due.at END, due.scheduled, lane.id, lane.environment_id, coalesce(i.priority, 0), i.max_attempts,
-    i.payload_bytes, i.retention_seconds, 'pending', i.parent_id, i.parent_join_seq, i.child_index, i.step, i.key,
+    i.payload_bytes, i.retention_seconds, i.failed_retention_seconds, 'pending', i.parent_id, i.parent_join_seq, i.child_index, i.step, i.key,
     CASE WHEN i.gates IS NOT NULL THEN string_to_array(i.gates, E'\\x1e') END, CASE WHEN i.tags IS NOT NULL THEN string_to_array(i.tags, E'\\x1f') END,
     i.headers::jsonb, i.origin::jsonb, i.input::jsonb, i.state::jsonb
   FROM unnest((SELECT $8::uuid[]), (SELECT $9::int[]), (SELECT $10::text[]), (SELECT $11::int[]), (SELECT $12::float8[]), (SELECT $13::float8[]), (SELECT $14::int[]), (SELECT $15::int[]),
       (SELECT $16::int[]), (SELECT $17::text[]), (SELECT $18::text[]), (SELECT $19::text[]), (SELECT $20::text[]), (SELECT $21::text[]), (SELECT $22::uuid[]), (SELECT $23::int[]),
-      (SELECT $24::int[]), (SELECT $25::text[]), (SELECT $26::text[]), (SELECT $27::text[]))
+      (SELECT $24::int[]), (SELECT $25::text[]), (SELECT $26::text[]), (SELECT $27::text[]), (SELECT $28::int[]))
     WITH ORDINALITY AS i(id, lane, step, priority, delay_ms, run_at, max_attempts, payload_bytes, retention_seconds, input, state, key, receipt_key, gates, parent_id, parent_join_seq,
-      child_index, tags, headers, origin, ordinal)
+      child_index, tags, headers, origin, failed_retention_seconds, ordinal)
   JOIN lane ON lane.ordinal = i.lane
   CROSS JOIN clock
   CROSS JOIN LATERAL (
@@ -148,5 +149,6 @@ SELECT lane_id, priority, available_at, position, id FROM inserted WHERE timer_a
     p.tags,
     p.headers,
     p.origins,
+    p.failedRetentionSeconds,
   ],
 )
