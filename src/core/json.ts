@@ -20,7 +20,7 @@ export type ReadBack<T> = unknown extends T
 
 type ReadBackMember<T> = undefined extends T ? ReadBack<Exclude<T, undefined>> | undefined : ReadBack<T>
 
-export interface Stored {
+export interface StoredJson {
   /** JSON text, safe for a jsonb column. */
   readonly text: string
   /** UTF-8 length of `text`. */
@@ -54,7 +54,7 @@ interface Walk {
  * `toJSON` is honoured. Members that are `undefined` are left out; `undefined` itself is stored as `null`.
  * @throws PawlError with `code` and the JSON pointer of the culprit, or `payload_too_large`.
  */
-export function toStored(value: unknown, options: ToStoredOptions): Stored {
+export function toStored(value: unknown, options: ToStoredOptions): StoredJson {
   const { field, maxBytes = MAX_PAYLOAD_BYTES, code = 'invalid_input' } = options
   const scalar = storedScalar(value)
   if (scalar) return scalar
@@ -69,9 +69,9 @@ export function toStored(value: unknown, options: ToStoredOptions): Stored {
   return { text, bytes }
 }
 
-const NULL_STORED: Stored = { text: 'null', bytes: 4 }
+const NULL_STORED: StoredJson = { text: 'null', bytes: 4 }
 
-function storedScalar(value: unknown): Stored | undefined {
+function storedScalar(value: unknown): StoredJson | undefined {
   if (value === undefined || value === null) return NULL_STORED
   if (typeof value === 'boolean') return value ? { text: 'true', bytes: 4 } : { text: 'false', bytes: 5 }
   if (typeof value !== 'number' || !Number.isFinite(value)) return undefined
