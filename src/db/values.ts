@@ -45,8 +45,12 @@ function readMillisInUtc(text: string): string | undefined {
   const end = text.endsWith('+00') ? text.length - 3 : text.length
   if (end === 19) return '000'
   if (end < 21 || end > 26 || text.charCodeAt(19) !== 46) return undefined
-  const fraction = text.slice(20, Math.min(end, 23))
-  return /^\d+$/.test(text.slice(20, end)) ? fraction.padEnd(3, '0') : undefined
+  for (let at = 20; at < end; at++) if (!isDigit(text.charCodeAt(at))) return undefined
+  return text.slice(20, Math.min(end, 23)).padEnd(3, '0')
+}
+
+function isDigit(code: number): boolean {
+  return code >= 48 && code <= 57
 }
 
 /** Reads Postgres' array output: nested braces, quotes, backslashes, NULL, and lower bounds (`[0:1]={…}`), which are dropped. */
@@ -207,10 +211,12 @@ function encodeArray(elements: readonly unknown[]): string {
   return `${literal}}`
 }
 
+const CONTROL_CHARACTER = /[^ -\uffff]/
+
+/** Within double quotes Postgres wants backslashes before `"` and `\` alone: JSON's quoting, but for control characters. */
 function quoteElement(text: string): string {
   requireStorable(text)
-  if (!text.includes('"') && !text.includes('\\')) return `"${text}"`
-  return `"${text.replace(/["\\]/g, '\\$&')}"`
+  return CONTROL_CHARACTER.test(text) ? `"${text.replace(/["\\]/g, '\\$&')}"` : JSON.stringify(text)
 }
 
 function requireStorable(text: string): string {

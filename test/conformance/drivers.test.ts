@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { type Database, DatabaseError, type Statement, type Value } from '../../src/core/database.ts'
 import { neonHttpSubject, neonWebsocketSubject, nodePostgresSubject, pgliteSubject, type Subject, sql } from './subjects.ts'
 
@@ -286,6 +286,26 @@ describe.each(drivers)('driver $driver', ({ driver, open }) => {
     })
   })
 
+  test('refuses requests after close, which may be called twice', async () => {
+    const other = await open()
+    await other.database.query(sql('SELECT 1'))
+    await other.database.close()
+    await other.database.close()
+    expect(await failure(other.database.query(sql('SELECT 1')))).toMatchObject({ fate: 'not_sent' })
+    await other.close()
+  })
+})
+
+/** Each on an object of its own, because it gives up preparing by name for good. */
+describe.each(drivers)('prepared statements of $driver', ({ open }) => {
+  let subject: Subject
+  let database: Database
+  beforeEach(async () => {
+    subject = await open()
+    database = subject.database
+  })
+  afterEach(() => subject.close())
+
   test('sees columns that were added since it read the same statement', async () => {
     const all = sql('SELECT * FROM growing')
     await database.batch([sql('CREATE TABLE growing AS SELECT 1 AS a')])
@@ -301,15 +321,6 @@ describe.each(drivers)('driver $driver', ({ driver, open }) => {
     await database.query(sql('DEALLOCATE ALL'))
     expect((await database.batch([statement]))[0]).toEqual([{ n: 7 }])
     expect(await database.query(statement)).toEqual([{ n: 7 }])
-  })
-
-  test('refuses requests after close, which may be called twice', async () => {
-    const other = await open()
-    await other.database.query(sql('SELECT 1'))
-    await other.database.close()
-    await other.database.close()
-    expect(await failure(other.database.query(sql('SELECT 1')))).toMatchObject({ fate: 'not_sent' })
-    await other.close()
   })
 })
 

@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { DatabaseError } from '../../src/core/database.ts'
 import { pglite } from '../../src/db/drivers/pglite.ts'
-import { lockFolder } from '../../src/db/drivers/pglite-lock.ts'
+import { type FolderLock, lockFolder } from '../../src/db/drivers/pglite-lock.ts'
 
 const LOCK_MODULE = new URL('../../src/db/drivers/pglite-lock.ts', import.meta.url).href
 
@@ -122,6 +122,19 @@ describe('the lock of a PGlite folder', () => {
       for (const rival of rivals) rival.kill('SIGKILL')
       await Promise.all(ended)
     }
+  })
+
+  test('is not taken by a process that slept while others took it, released it and took it again', () => {
+    lockFolder(folder).release()
+    let holder: FolderLock | undefined
+    const others = () => {
+      if (holder) return
+      lockFolder(folder).release()
+      holder = lockFolder(folder)
+    }
+    expect(() => lockFolder(folder, others)).toThrow('in use by process')
+    expect(holder).toBeDefined()
+    holder?.release()
   })
 
   test('leaves one file beside the folder', async () => {

@@ -22,14 +22,19 @@ interface Holder {
   readonly released: boolean
 }
 
-/** Takes the lock of the folder, or throws a `DatabaseError` with fate `not_sent` that names the folder and the process. */
-export function lockFolder(folder: string): FolderLock {
+/**
+ * Takes the lock of the folder, or throws a `DatabaseError` with fate `not_sent` that names the folder and the process.
+ *
+ * @param onLooked called between looking and creating, where tests let other processes go ahead
+ */
+export function lockFolder(folder: string, onLooked: () => void = () => {}): FolderLock {
   const path = resolve(folder)
   mkdirSync(dirname(path), { recursive: true })
   for (;;) {
     const newest = newestLock(path)
     const holder = newest === 0 ? undefined : readHolder(lockFile(path, newest))
     if (holder && isAlive(holder)) throw refusal(path, holder)
+    onLooked()
     const mine = newest + 1
     if (!create(lockFile(path, mine), self(false))) continue
     if (newestLock(path) !== mine) {

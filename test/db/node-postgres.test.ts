@@ -1,0 +1,88 @@
+import pg from 'pg'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { nodePostgres } from '../../src/db/drivers/node-postgres.ts'
+import { type FreshDatabase, freshDatabase } from '../support/database.ts'
+
+const one = { name: 'one', text: 'SELECT $1::int AS n', params: [1] }
+
+describe('nodePostgres over a pool that the caller made', () => {
+  let fresh: FreshDatabase
+  beforeAll(async () => {
+    fresh = await freshDatabase(18, { empty: true })
+  })
+  afterAll(() => fresh.close())
+
+  test('leaves the pool open when it is closed', async () => {
+    const pool = fresh.pool({ max: 1 })
+    const database = nodePostgres(pool)
+    expect(await database.batch([one])).toEqual([[{ n: 1 }]])
+    await database.close()
+    expect((await pool.query('SELECT 2 AS n')).rows).toEqual([{ n: 2 }])
+  })
+
+  test('gives every connection back, after failures too', async () => {
+    const pool = fresh.pool({ max: 2 })
+    const database = nodePostgres(pool)
+    const broken = { name: 'broken', text: 'SELECT 1 / $1::int', params: [0] }
+    for (let round = 0; round < 5; round++) {
+      await expect(database.batch([one, broken])).rejects.toMatchObject({ sqlstate: '22012' })
+      await expect(database.query(broken)).rejects.toMatchObject({ sqlstate: '22012' })
+      await expect(database.transaction?.((tx) => tx.query(broken))).rejects.toMatchObject({ sqlstate: '22012' })
+    }
+    expect([pool.totalCount - pool.idleCount, pool.waitingCount]).toEqual([0, 0])
+    expect(await database.batch([one])).toEqual([[{ n: 1 }]])
+  })
+
+  test('works in pg’s own pipeline mode, beside the caller’s queries', async () => {
+    // The cast: the mode is newer than its type.
+    const pool = new pg.Pool({ connectionString: fresh.connectionString, max: 1, pipeline: true } as pg.PoolConfig)
+    const database = nodePostgres(pool)
+    const answers = await Promise.all([database.batch([one, one]), pool.query('SELECT 2 AS n'), database.query(one)])
+    expect(answers[0]).toEqual([[{ n: 1 }], [{ n: 1 }]])
+    expect(answers[1].rows).toEqual([{ n: 2 }])
+    expect(answers[2]).toEqual([{ n: 1 }])
+    await pool.end()
+  })
+
+  test('is not led astray by the caller’s type parsers', async () => {
+    const types = { getTypeParser: () => () => 'the caller’s' }
+    const pool = new pg.Pool({ connectionString: fresh.connectionString, max: 1, types })
+    expect(await nodePostgres(pool).query(one)).toEqual([{ n: 1 }])
+    await pool.end()
+  })
+
+  test('shares its prepared statements with other objects over the pool', async () => {
+    const pool = fresh.pool({ max: 1 })
+    for (const database of [nodePostgres(pool), nodePostgres(pool)]) {
+      await database.batch([one])
+      await database.batch([one])
+      expect(database.requests).toBe(2)
+    }
+    const { rows } = await pool.query("SELECT name FROM pg_prepared_statements WHERE statement LIKE 'SELECT $1%'")
+    expect(rows).toHaveLength(1)
+  })
+
+  test('gives up preparing when a pooled session has its name already, and answers all the same', async () => {
+    const first = fresh.pool({ max: 1 })
+    await nodePostgres(first).query(one)
+    const { rows } = await first.query<{ name: string }>('SELECT name FROM pg_prepared_statements')
+    const second = fresh.pool({ max: 1 })
+    const session = await second.connect()
+    await session.query(`PREPARE ${rows[0]!.name} (int) AS SELECT $1 AS n`)
+    session.release()
+    const database = nodePostgres(second)
+    expect(await database.batch([one])).toEqual([[{ n: 1 }]])
+    expect(database.requests).toBe(2)
+    await database.batch([one])
+    expect(database.requests).toBe(3)
+  })
+
+  test('times out with the pool, as lost, and goes on with another connection', async () => {
+    const pool = new pg.Pool({ connectionString: fresh.connectionString, max: 1, query_timeout: 50 })
+    const database = nodePostgres(pool)
+    const slow = { name: 'slow', text: 'SELECT pg_sleep(30)', params: [] }
+    await expect(database.batch([slow])).rejects.toMatchObject({ fate: 'lost' })
+    expect(await database.batch([one])).toEqual([[{ n: 1 }]])
+    await pool.end()
+  })
+})
