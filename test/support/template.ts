@@ -1,10 +1,9 @@
 import { createHash, randomBytes } from 'node:crypto'
-import { existsSync, readdirSync, readFileSync } from 'node:fs'
-import { fileURLToPath } from 'node:url'
-import pg from 'pg'
+import type pg from 'pg'
+import { nodePostgres } from '../../src/db/drivers/node-postgres.ts'
+import { migrate } from '../../src/db/migrate.ts'
+import { MIGRATION_FILES } from '../../src/db/migrations.generated.ts'
 import { withDatabaseName } from './connection.ts'
-
-const migrations = new URL('../../drizzle/', import.meta.url)
 
 /** Any number will do; it only has to be the same in every test process. */
 const TEMPLATE_LOCK = 7_252_025
@@ -33,29 +32,18 @@ async function makeTemplate(admin: pg.Client, adminUrl: string, name: string): P
   await admin.query(`ALTER DATABASE ${unfinished} RENAME TO ${name}`)
 }
 
-/** Applies the migrations of `drizzle/` in order. */
+/** Runs the product's own migrator there. */
 export async function migrateDatabase(connectionString: string): Promise<void> {
-  const client = new pg.Client({ connectionString })
-  await client.connect()
+  const database = nodePostgres({ connectionString, max: 1 })
   try {
-    // Seam: the product's own migrator takes over as soon as it exists.
-    for (const file of migrationFiles()) await client.query(readFileSync(new URL(file, migrations), 'utf8'))
+    await migrate(database)
   } finally {
-    await client.end()
+    await database.close()
   }
 }
 
 function migrationsDigest(): string {
   const hash = createHash('sha256')
-  for (const file of migrationFiles()) hash.update(file).update(readFileSync(new URL(file, migrations)))
+  for (const { name, sql } of MIGRATION_FILES) hash.update(name).update(sql)
   return hash.digest('hex').slice(0, 12)
-}
-
-function migrationFiles(): string[] {
-  const folder = fileURLToPath(migrations)
-  return existsSync(folder)
-    ? readdirSync(folder)
-        .filter((file) => /^\d.*\.sql$/.test(file))
-        .sort()
-    : []
 }
