@@ -48,7 +48,10 @@ CREATE TABLE "pawl"."lanes" (
 	"queue" text NOT NULL,
 	"definition" text NOT NULL,
 	"version" integer NOT NULL,
-	"paused" boolean DEFAULT false NOT NULL
+	"paused" boolean DEFAULT false NOT NULL,
+	"pruned_at" timestamp with time zone DEFAULT '-infinity' NOT NULL,
+	"prune_cursor_at" timestamp with time zone,
+	"prune_cursor_position" bigint
 );
 --> statement-breakpoint
 CREATE TABLE "pawl"."limit_counters" (

@@ -69,6 +69,10 @@ export const lanes = pawl.table(
     definition: text('definition').notNull(),
     version: integer('version').notNull(),
     paused: boolean('paused').notNull().default(false),
+    /** When retention last looked here, and how far it came. */
+    prunedAt: instant('pruned_at').notNull().default(sql`'-infinity'`),
+    pruneCursorAt: instant('prune_cursor_at'),
+    pruneCursorPosition: bigint('prune_cursor_position', { mode: 'bigint' }),
   },
   (t) => [uniqueIndex('lanes_identity_key').on(t.tenant, t.environmentId, t.queue, t.definition, t.version)],
 )

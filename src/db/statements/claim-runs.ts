@@ -21,12 +21,36 @@ export interface ClaimRunsParams {
   readonly queues: readonly string[] | null
   /** Most inbox rows and joined children that come with a run; the rest is fetched per run. */
   readonly satellites: number
+  /** Lanes whose names need not be sent again. */
+  readonly knownLanes: readonly number[]
 }
 
 const openLane = (s: string, lane: string) => `
     SELECT l.id, l.tenant FROM ${s}.lanes l JOIN known k ON k.definition = l.definition AND k.version = l.version
     WHERE l.id = ${lane} AND l.environment_id = (SELECT id FROM environment) AND NOT l.paused
       AND ((SELECT $11::text[]) IS NULL OR l.queue = ANY ((SELECT $11::text[])::text[]))`
+
+/** What a claimed run comes with: one column for all that only some runs have, and the lane only where it is not known yet. */
+const claimedColumns = (s: string, satellites: string, known: string) => `
+SELECT c.id, c.seq, c.visit, c.lane_id, c.step, c.failures, c.losses, c.max_attempts, c.payload_bytes, c.input, c.state,
+  CASE WHEN c.lane_id = ANY (${known}::int[]) THEN NULL ELSE (
+    SELECT jsonb_build_object('tenant', l.tenant, 'queue', l.queue, 'definition', l.definition, 'version', l.version) FROM ${s}.lanes l WHERE l.id = c.lane_id) END AS lane,
+  CASE WHEN c.key IS NOT NULL OR c.tags IS NOT NULL OR c.headers IS NOT NULL OR c.parent_id IS NOT NULL OR c.gates IS NOT NULL OR c.awaits IS NOT NULL
+      OR c.join_seq IS NOT NULL OR c.signalled OR c.timed_out OR c.snoozes > 0 OR c.cancel_requested_at IS NOT NULL
+    THEN jsonb_build_object(
+      'key', c.key, 'tags', c.tags, 'headers', c.headers, 'parentId', c.parent_id, 'gates', c.gates, 'awaits', c.awaits, 'timedOut', c.timed_out,
+      'snoozes', c.snoozes, 'cancelRequested', c.cancel_requested_at IS NOT NULL,
+      'inbox', CASE WHEN c.signalled THEN (
+        SELECT jsonb_agg(jsonb_build_object('id', i.id::text, 'name', i.name, 'payload', i.payload, 'receivedAt', extract(epoch FROM i.created_at) * 1000) ORDER BY i.id)
+        FROM (SELECT * FROM ${s}.signals g WHERE g.run_id = c.id AND g.consumed_seq IS NULL ORDER BY g.id LIMIT ${satellites}::int) i) END,
+      'joinSeq', c.join_seq,
+      'children', CASE WHEN c.join_seq IS NOT NULL THEN (
+        SELECT jsonb_agg(jsonb_build_object('id', k.id, 'definition', k.definition, 'key', k.key, 'index', k.child_index, 'status', k.status, 'result', k.result, 'error', k.error) ORDER BY k.child_index)
+        FROM (
+          SELECT x.id, l.definition, x.key, x.child_index, x.status, x.result, x.error FROM ${s}.runs x JOIN ${s}.lanes l ON l.id = x.lane_id
+          WHERE x.parent_id = c.id AND x.parent_join_seq = c.join_seq ORDER BY x.child_index LIMIT ${satellites}::int
+        ) k) END)
+  END AS extras`
 
 /**
  * Takes the runs that come next. Lanes with something in the window are found by a loose index scan, so a lane that this build
@@ -128,7 +152,7 @@ claimed AS (
   WHERE r.ctid = ANY (ARRAY(SELECT a.place FROM admitted a)) AND r.status = 'pending'
   RETURNING r.*
 ),
-taken AS (DELETE FROM ${s}.ready y WHERE y.ctid = ANY (ARRAY(SELECT a.spot FROM admitted a))),
+taken AS (DELETE FROM ${s}.ready y WHERE y.ctid = ANY (ARRAY(SELECT a.spot FROM admitted a JOIN claimed c ON c.id = a.id))),
 leased AS (
   INSERT INTO ${s}.claims (id, environment_id, lease_until, run_ids)
   SELECT $3::uuid, (SELECT id FROM environment), clock.at + make_interval(secs => $6::float8 / 1000), c.ids
@@ -151,22 +175,10 @@ denied AS MATERIALIZED (
 blocked AS (
   UPDATE ${s}.runs r SET blocked_on = d.gate FROM denied d
   WHERE r.ctid = ANY (ARRAY(SELECT x.place FROM denied x)) AND r.id = d.id AND r.status = 'pending'
+  RETURNING r.id
 ),
-removed AS (DELETE FROM ${s}.ready y WHERE y.ctid = ANY (ARRAY(SELECT d.spot FROM denied d)))
-SELECT c.id, c.seq, c.visit, c.lane_id, c.step, c.failures, c.losses, c.max_attempts, c.payload_bytes, c.input, c.state,
-  CASE WHEN c.key IS NOT NULL OR c.tags IS NOT NULL OR c.headers IS NOT NULL OR c.parent_id IS NOT NULL OR c.gates IS NOT NULL OR c.awaits IS NOT NULL
-      OR c.join_seq IS NOT NULL OR c.signalled OR c.timed_out OR c.snoozes > 0 OR c.cancel_requested_at IS NOT NULL
-    THEN jsonb_build_object(
-      'key', c.key, 'tags', c.tags, 'headers', c.headers, 'parentId', c.parent_id, 'gates', c.gates, 'awaits', c.awaits, 'timedOut', c.timed_out,
-      'snoozes', c.snoozes, 'cancelRequested', c.cancel_requested_at IS NOT NULL,
-      'inbox', CASE WHEN c.signalled THEN (
-        SELECT jsonb_agg(jsonb_build_object('id', i.id::text, 'name', i.name, 'payload', i.payload, 'receivedAt', extract(epoch FROM i.created_at) * 1000) ORDER BY i.id)
-        FROM (SELECT * FROM ${s}.signals g WHERE g.run_id = c.id AND g.consumed_seq IS NULL ORDER BY g.id LIMIT $12::int) i) END,
-      'joinSeq', c.join_seq,
-      'children', CASE WHEN c.join_seq IS NOT NULL THEN (
-        SELECT jsonb_agg(jsonb_build_object('id', k.id, 'laneId', k.lane_id, 'index', k.child_index, 'status', k.status, 'result', k.result, 'error', k.error) ORDER BY k.child_index)
-        FROM (SELECT * FROM ${s}.runs x WHERE x.parent_id = c.id AND x.parent_join_seq = c.join_seq ORDER BY x.child_index LIMIT $12::int) k) END)
-  END AS extras
+removed AS (DELETE FROM ${s}.ready y WHERE y.ctid = ANY (ARRAY(SELECT d.spot FROM denied d JOIN blocked b ON b.id = d.id)))
+${claimedColumns(s, '$12', '$13')}
 FROM claimed c
 `,
   (p) => [
@@ -182,5 +194,20 @@ FROM claimed c
     p.alone,
     p.queues,
     p.satellites,
+    p.knownLanes,
   ],
+)
+
+/** What a claim took whose reply was lost, if it was committed: the same columns. */
+export const recoverClaim = defineStatement<{ readonly claimId: string; readonly satellites: number; readonly knownLanes: readonly number[] }>(
+  'recover_claim',
+  (s) => `
+WITH claimed AS MATERIALIZED (
+  SELECT r.* FROM ${s}.claims k CROSS JOIN LATERAL unnest(k.run_ids) AS x(run_id) JOIN ${s}.runs r ON r.id = x.run_id
+  WHERE k.id = $1::uuid AND r.claimed_by = k.id AND r.status = 'running'
+)
+${claimedColumns(s, '$2', '$3')}
+FROM claimed c
+`,
+  (p) => [p.claimId, p.satellites, p.knownLanes],
 )

@@ -117,9 +117,12 @@ inserted AS (
   ORDER BY i.ordinal
   ON CONFLICT (id) DO NOTHING
   RETURNING id, lane_id, priority, available_at, position, timer_at
+),
+windowed AS (
+  INSERT INTO ${s}.ready (lane_id, priority, available_at, position, run_id)
+  SELECT lane_id, priority, available_at, position, id FROM inserted WHERE timer_at IS NULL
 )
-INSERT INTO ${s}.ready (lane_id, priority, available_at, position, run_id)
-SELECT lane_id, priority, available_at, position, id FROM inserted WHERE timer_at IS NULL
+SELECT count(*)::int AS inserted FROM inserted
 `,
   (p) => [
     p.now,

@@ -1,0 +1,75 @@
+/**
+ * What an application and the HTTP API ask of pawl, untyped by definition: the port between `client/`, which implements it, and
+ * `api/`, which serves it. Every call is one database request unless it says otherwise.
+ */
+import type { PawlError } from './errors.ts'
+import type { CancelAnswer } from './store.ts'
+import type { RunRecord } from './store.ts'
+import type { Status } from './status.ts'
+
+export interface SpawnCall {
+  readonly definition: string
+  readonly version?: number | undefined
+  readonly input?: unknown
+  /** A UUID of the caller's choice: spawning it again answers the run that is there. */
+  readonly id?: string | undefined
+  readonly key?: string | undefined
+  readonly queue?: string | undefined
+  readonly priority?: number | undefined
+  readonly delay?: number | string | undefined
+  readonly at?: string | Date | undefined
+  readonly maxAttempts?: number | undefined
+  readonly tags?: readonly string[] | undefined
+  readonly headers?: Readonly<Record<string, string>> | undefined
+  /** Why: set by schedules and webhooks. */
+  readonly origin?: unknown
+  readonly idempotencyKey?: string | undefined
+}
+
+export interface SpawnResult {
+  readonly id: string
+  readonly status: Status
+  /** False: a live run holds the key (or has the id), and this is that run. */
+  readonly created: boolean
+  /** True: this answer was first given to an earlier request with the same idempotency key. */
+  readonly replayed: boolean
+}
+
+export type SpawnItem = { readonly ok: true; readonly value: SpawnResult } | { readonly ok: false; readonly error: PawlError }
+
+export interface SignalCall {
+  readonly to: { readonly id: string } | { readonly key: string; readonly definition?: string | undefined }
+  readonly name: string
+  readonly payload?: unknown
+  readonly idempotencyKey?: string | undefined
+}
+
+export interface SignalResult {
+  readonly id: string
+  readonly runId: string
+  readonly replayed: boolean
+}
+
+export interface Caller {
+  /** Default `default`. */
+  readonly tenant?: string | undefined
+  /** Who acts, for the record. */
+  readonly by?: string | undefined
+}
+
+export interface Calls {
+  /** Throws invalid_input, invalid_request, unknown_definition, payload_too_large, idempotency_mismatch, conflict, unknown_outcome, database_unreachable. */
+  spawn(call: SpawnCall, caller?: Caller): Promise<SpawnResult>
+  /** One batch; an answer per item, in order. Items that are refused leave the others alone. */
+  spawnMany(calls: readonly SpawnCall[], caller?: Caller): Promise<readonly SpawnItem[]>
+  /** Throws no_target, invalid_signal, conflict (several runs bear the key), idempotency_mismatch. */
+  signal(call: SignalCall, caller?: Caller): Promise<SignalResult>
+  /** Idempotent. Throws not_found. */
+  cancel(id: string, caller?: Caller): Promise<CancelAnswer>
+  /** In place: keeps state, starts the failed step anew. Throws not_found, not_retryable, key_taken. */
+  retry(id: string, caller?: Caller): Promise<{ readonly id: string; readonly status: Status }>
+  /** Throws not_found. */
+  getRun(id: string, caller?: Caller): Promise<RunRecord>
+  /** The run as it is when it leaves the moving statuses, or when `waitMs` (at most 25 s) is over; asks again with growing pauses. */
+  waitForRun(id: string, waitMs: number, caller?: Caller): Promise<RunRecord>
+}

@@ -1,0 +1,372 @@
+/**
+ * The port between what the engine means and where it is kept. Implemented once, in `db/`, over any driver. Instants are epoch
+ * milliseconds, payloads are JSON text: parsing and naming for people is the caller's.
+ */
+import type { RunError } from './outcome.ts'
+import type { Status } from './status.ts'
+
+/** A run to be spawned, everything resolved: defaults filled in, input validated and serialised. */
+export interface NewRun {
+  readonly id: string
+  /** The caller chose the id: a run that already has it is answered, not refused. */
+  readonly idIsCallers: boolean
+  readonly tenant: string
+  readonly queue: string
+  readonly definition: string
+  readonly version: number
+  readonly step: string
+  readonly priority: number
+  readonly delayMs: number | null
+  readonly runAt: number | null
+  readonly maxAttempts: number
+  readonly retentionSeconds: number
+  readonly failedRetentionSeconds: number
+  readonly input: string | null
+  readonly state: string | null
+  readonly payloadBytes: number
+  readonly key: string | null
+  /** Gates that must admit it: made by `toGate`. */
+  readonly gates: readonly string[] | null
+  readonly tags: readonly string[] | null
+  readonly headers: string | null
+  readonly origin: string | null
+  readonly receipt: Receipt | null
+}
+
+/** An idempotency key and the fingerprint of the request it came with. */
+export interface Receipt {
+  readonly key: string
+  readonly fingerprint: string
+}
+
+/** What an admission came to. `occupied`: the key belongs to another live run, and nothing was written. */
+export type Admission =
+  | { readonly kind: 'created'; readonly id: string; readonly status: Status }
+  | { readonly kind: 'occupied'; readonly id: string; readonly status: Status }
+  | { readonly kind: 'replayed'; readonly id: string; readonly status: Status; readonly created: boolean }
+  | { readonly kind: 'mismatch' }
+  | { readonly kind: 'id_taken' }
+
+export interface NewSignal {
+  readonly tenant: string
+  readonly to: { readonly id: string } | { readonly key: string; readonly definition: string | null }
+  readonly name: string
+  readonly payload: string | null
+  readonly receipt: Receipt | null
+}
+
+export type Delivery =
+  | { readonly kind: 'delivered'; readonly signalId: string; readonly runId: string; readonly replayed: boolean; readonly woke: boolean }
+  | { readonly kind: 'no_target' }
+  | { readonly kind: 'ambiguous'; readonly count: number }
+  | { readonly kind: 'mismatch' }
+
+export interface InboxEntry {
+  readonly id: string
+  readonly name: string
+  readonly payload: unknown
+  readonly receivedAt: number
+}
+
+export interface JoinedChild {
+  readonly id: string
+  readonly definition: string
+  readonly key: string | null
+  readonly index: number
+  readonly status: Status
+  readonly result: unknown
+  readonly error: RunError | null
+}
+
+/** A run in hand: claimed by this invocation under (id, claimId, seq). */
+export interface ClaimedRun {
+  readonly id: string
+  readonly claimId: string
+  readonly seq: number
+  readonly visit: number
+  readonly step: string
+  readonly tenant: string
+  readonly queue: string
+  readonly definition: string
+  readonly version: number
+  readonly failures: number
+  readonly losses: number
+  readonly snoozes: number
+  readonly maxAttempts: number
+  readonly payloadBytes: number
+  readonly key: string | null
+  readonly tags: readonly string[]
+  readonly headers: Readonly<Record<string, string>>
+  readonly parentId: string | null
+  readonly gates: readonly string[]
+  readonly awaits: readonly string[]
+  readonly timedOut: boolean
+  readonly cancelRequested: boolean
+  readonly input: unknown
+  readonly state: unknown
+  readonly inbox: readonly InboxEntry[]
+  /** True: the inbox is longer than what came with the claim. */
+  readonly inboxMore: boolean
+  readonly joinSeq: number | null
+  readonly children: readonly JoinedChild[]
+  readonly childrenMore: boolean
+}
+
+export interface ClaimRequest {
+  readonly claimId: string
+  /** What may be claimed: definitions of this build whose timeout fits the time left. */
+  readonly definitions: readonly { readonly name: string; readonly version: number }[]
+  readonly queues: readonly string[] | null
+  readonly limit: number
+  readonly maxBytes: number
+  readonly leaseMs: number
+  readonly laneCursor: number
+  /** Nothing else is in flight: a run that has lost its host may be taken, alone. */
+  readonly alone: boolean
+  /** Ask also what is left and what upkeep is due. */
+  readonly peek: boolean
+}
+
+export interface Peek {
+  readonly now: number
+  readonly more: boolean
+  readonly nextAt: number | null
+  readonly scheduleDue: boolean
+  readonly upkeepDue: boolean
+}
+
+export interface ClaimReply {
+  readonly runs: readonly ClaimedRun[]
+  readonly promoted: number
+  readonly rescued: number
+  readonly peek: Peek | null
+}
+
+export type OutcomeKind = 'next' | 'continue' | 'wait' | 'join' | 'done' | 'fail' | 'retry' | 'snooze' | 'discard' | 'cancel' | 'release'
+
+/** One outcome to commit, everything serialised. */
+export interface CommittedOutcome {
+  readonly run: ClaimedRun
+  readonly kind: OutcomeKind
+  /** The status the run gets. */
+  readonly status: Status
+  /** The step it goes to; null: stays. */
+  readonly step: string | null
+  readonly state: string | null
+  readonly payloadBytes: number | null
+  readonly result: string | null
+  readonly error: string | null
+  readonly delayMs: number | null
+  readonly awaits: readonly string[] | null
+  readonly join: { readonly children: readonly NewRun[]; readonly need: number | null } | null
+  readonly elapsedMs: number
+  readonly attempt: number
+  /** The user's own statements, committed with it or not at all. */
+  readonly commit: readonly { readonly sql: string; readonly params: readonly (null | boolean | number | string)[] }[]
+}
+
+/** What became of an outcome. `stale`: the run is no longer ours and nothing was changed. */
+export type FlushedOutcome =
+  | { readonly kind: 'applied'; readonly status: Status }
+  | { readonly kind: 'stale' }
+
+export interface FlushRequest {
+  readonly outcomes: readonly CommittedOutcome[]
+  /** Claims that have nothing left in hand after this flush. */
+  readonly endedClaims: readonly string[]
+}
+
+export interface FlushReply {
+  /** Parallel to the outcomes. */
+  readonly outcomes: readonly FlushedOutcome[]
+  readonly claim: ClaimReply | null
+}
+
+export interface KeepReply {
+  /** Claims that lapsed before they were extended: their runs are lost to this invocation. */
+  readonly lostClaims: readonly string[]
+  readonly lostRuns: readonly string[]
+  readonly cancelRequested: readonly string[]
+}
+
+export type CancelAnswer = {
+  readonly id: string
+  readonly did: 'cancelled' | 'requested' | 'already_cancelled' | 'already_ended' | 'already_requested'
+  readonly status: Status
+}
+
+export type RetryAnswer =
+  | { readonly kind: 'retried'; readonly id: string }
+  | { readonly kind: 'not_found' }
+  | { readonly kind: 'not_retryable'; readonly status: Status }
+  | { readonly kind: 'key_taken'; readonly holder: string }
+
+export interface Scope {
+  readonly tenant: string
+}
+
+/** A run as it is kept; instants in epoch milliseconds. */
+export interface RunRecord {
+  readonly id: string
+  readonly tenant: string
+  readonly definition: string
+  readonly version: number
+  readonly queue: string
+  readonly status: Status
+  readonly hold: string | null
+  readonly holdDetail: unknown
+  readonly step: string
+  readonly seq: number
+  readonly visit: number
+  readonly attempt: number
+  readonly maxAttempts: number
+  readonly snoozes: number
+  readonly losses: number
+  readonly priority: number
+  readonly input: unknown
+  readonly state: unknown
+  readonly result: unknown
+  readonly error: RunError | null
+  readonly awaits: readonly string[] | null
+  readonly joinRemaining: number | null
+  readonly timedOut: boolean
+  readonly blockedOn: string | null
+  readonly key: string | null
+  readonly tags: readonly string[]
+  readonly headers: Readonly<Record<string, string>>
+  readonly origin: unknown
+  readonly parentId: string | null
+  readonly createdAt: number
+  readonly updatedAt: number
+  readonly scheduledFor: number | null
+  /** When the engine next has to look: start, timeout, retry; null when nothing is due by itself. */
+  readonly availableAt: number | null
+  readonly finishedAt: number | null
+  readonly cancelRequestedAt: number | null
+  readonly position: bigint
+}
+
+export interface ListRunsQuery extends Scope {
+  readonly status: readonly Status[] | null
+  readonly definition: string | null
+  readonly queue: string | null
+  readonly key: string | null
+  readonly tag: string | null
+  readonly parent: string | null
+  /** Created at or after, and before, as epoch milliseconds. */
+  readonly since: number | null
+  readonly until: number | null
+  readonly limit: number
+  /** Opaque; from the reply before. */
+  readonly cursor: string | null
+}
+
+export interface HistoryRecord {
+  readonly seq: number
+  readonly visit: number
+  readonly attempt: number
+  readonly step: string
+  readonly outcome: string
+  readonly startedAt: number
+  readonly finishedAt: number
+  readonly error: RunError | null
+}
+
+export interface Page<T> {
+  readonly items: readonly T[]
+  readonly nextCursor: string | null
+}
+
+export interface QueueRecord {
+  readonly name: string
+  readonly paused: boolean
+  readonly ready: number
+  readonly delayed: number
+  readonly waiting: number
+  readonly running: number
+  readonly blocked: number
+  readonly oldestDueAt: number | null
+}
+
+export interface StatsRecord {
+  readonly now: number
+  readonly byStatus: Readonly<Record<Status, number>>
+  readonly queues: readonly QueueRecord[]
+}
+
+export interface HealthRecord {
+  readonly now: number
+  readonly schemaVersion: number
+  readonly minBuild: number
+  readonly lastTickAt: number | null
+  readonly lastTickSource: string | null
+  readonly oldestDueAt: number | null
+}
+
+export interface ApiKeyRecord extends Scope {
+  readonly id: string
+  readonly name: string
+  readonly scopes: readonly string[]
+  readonly createdAt: number
+  readonly expiresAt: number | null
+  readonly revokedAt: number | null
+}
+
+export interface ScheduleRecord extends Scope {
+  readonly name: string
+  readonly definition: string
+  readonly version: number | null
+  readonly expression: string
+  readonly timeZone: string
+  readonly input: unknown
+  readonly enabled: boolean
+  readonly source: string
+  readonly nextAt: number | null
+  readonly lastAt: number | null
+}
+
+/** Admission: one batch each. */
+export interface AdmissionStore {
+  /** Spawns many in one batch; answers per run, in order. Resending the same after a lost reply changes nothing. */
+  spawn(runs: readonly NewRun[]): Promise<readonly Admission[]>
+  signal(signal: NewSignal): Promise<Delivery>
+  cancel(id: string, scope: Scope & { readonly by: string | null }): Promise<CancelAnswer | null>
+  retry(id: string, scope: Scope): Promise<RetryAnswer>
+}
+
+/** What a tick needs: one batch each. */
+export interface EngineStore {
+  claim(request: ClaimRequest): Promise<ClaimReply>
+  /** Commits outcomes and takes the next runs in the same batch. When the claim that rides along fails, the flush is sent again alone. */
+  flush(request: FlushRequest, claim: ClaimRequest | null): Promise<FlushReply>
+  keep(runs: readonly ClaimedRun[], leaseMs: number): Promise<KeepReply>
+  loadInbox(runId: string, afterId: string): Promise<readonly InboxEntry[]>
+  loadChildren(runId: string, joinSeq: number, afterIndex: number): Promise<readonly JoinedChild[]>
+  /** Bounded upkeep: retention, gates, expired receipts. True: there is more. */
+  upkeep(request: { readonly source: string; readonly nextInMs: number; readonly minRetentionSeconds: number }): Promise<{ readonly pruned: number; readonly more: boolean }>
+  /** Writes the policies of limits and queue caps that the code declares. */
+  declareLimits(limits: readonly { readonly name: string; readonly concurrency: number }[]): Promise<void>
+}
+
+export interface ScheduleStore {
+  /** Makes the schedules declared in code what the code says; `nextAt` is kept when expression and zone are as they were. */
+  declareSchedules(schedules: readonly (Omit<ScheduleRecord, 'lastAt' | 'enabled' | 'source'> & { readonly nextAt: number | null })[]): Promise<void>
+  dueSchedules(limit: number): Promise<{ readonly now: number; readonly schedules: readonly ScheduleRecord[] }>
+  /** Fires one slot: spawns under the slot's receipt and moves `next_at` on, in one batch; a slot that another tick fired does nothing. */
+  fire(schedule: ScheduleRecord, run: NewRun, nextAt: number | null): Promise<Admission>
+}
+
+/** Reading, and the small administrative tables. One request each. */
+export interface ReadingStore {
+  getRun(id: string, scope: Scope): Promise<RunRecord | null>
+  listRuns(query: ListRunsQuery): Promise<Page<RunRecord>>
+  history(id: string, scope: Scope, page: { readonly limit: number; readonly cursor: string | null }): Promise<Page<HistoryRecord> | null>
+  stats(scope: Scope | null): Promise<StatsRecord>
+  health(): Promise<HealthRecord>
+  findApiKey(hash: string): Promise<ApiKeyRecord | null>
+  createApiKey(key: Omit<ApiKeyRecord, 'createdAt' | 'revokedAt'> & { readonly hash: string }): Promise<ApiKeyRecord>
+  listApiKeys(scope: Scope | null): Promise<readonly ApiKeyRecord[]>
+  revokeApiKey(id: string, scope: Scope | null): Promise<boolean>
+}
+
+export type Store = AdmissionStore & EngineStore & ScheduleStore & ReadingStore

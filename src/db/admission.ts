@@ -1,0 +1,326 @@
+import type { Row, Statement } from '../core/database.ts'
+import { randomUuid } from '../core/ids.ts'
+import type { Status } from '../core/status.ts'
+import type { Admission, AdmissionStore, CancelAnswer, Delivery, NewRun, NewSignal, Receipt, RetryAnswer, Scope } from '../core/store.ts'
+import { type Lane, type StoreContext, sendRepeatable } from './context.ts'
+import { decideReceipts, readAdmissions, takeKeys, writeReceipts } from './statements/admit-runs.ts'
+import { cancelRun, lockFamily, retakeKey, retryRun } from './statements/change-runs.ts'
+import { deliverSignal, forgetReceipt, readReceipt } from './statements/deliver-signals.ts'
+import { ensureEnvironment, ensureLanes, type InsertRunsParams, insertRuns, type LanesParams } from './statements/insert-runs.ts'
+import { creditParents, handOver, releaseKeys } from './statements/settle-outcomes.ts'
+import { UNIT_SEPARATOR } from './statements/statement.ts'
+
+/** How long an idempotency key is remembered, in milliseconds: 7 days, longer than any sender retries. */
+const RECEIPT_KEEP_MS = 604_800_000
+/** Between the gates of one run: gates hold the unit separator themselves. */
+const GATE_SEPARATOR = '\u001e'
+
+export function createAdmissionStore(context: StoreContext): AdmissionStore {
+  return {
+    spawn: (runs) => spawn(context, runs),
+    signal: (signal) => signalRun(context, signal),
+    cancel: (id, scope) => cancel(context, id, scope),
+    retry: (id, scope) => retry(context, id, scope),
+  }
+}
+
+/** Where the runs of one batch go: its distinct lanes, and for each run which of them. */
+export function groupByLane(runs: readonly NewRun[]): { readonly lanes: readonly Omit<Lane, 'id'>[]; readonly ordinals: readonly number[] } {
+  const lanes: Omit<Lane, 'id'>[] = []
+  const found = new Map<string, number>()
+  let last: NewRun | undefined
+  let lastOrdinal = 0
+  const ordinals = runs.map((run) => {
+    const same = last && last.tenant === run.tenant && last.queue === run.queue && last.definition === run.definition && last.version === run.version
+    if (same) return lastOrdinal
+    const identity = JSON.stringify([run.tenant, run.queue, run.definition, run.version])
+    let ordinal = found.get(identity)
+    if (ordinal === undefined) {
+      lanes.push({ tenant: run.tenant, queue: run.queue, definition: run.definition, version: run.version })
+      ordinal = lanes.length
+      found.set(identity, ordinal)
+    }
+    last = run
+    lastOrdinal = ordinal
+    return ordinal
+  })
+  return { lanes, ordinals }
+}
+
+/** The statements that make lanes which are not known to exist; none in the normal case. */
+export function statementsForNewLanes(context: StoreContext, lanes: readonly Omit<Lane, 'id'>[]): Statement[] {
+  const fresh = lanes.filter((lane) => !context.lanes.knows(lane))
+  if (fresh.length === 0) return []
+  return [
+    ensureEnvironment(context.schema, { environment: context.environment }),
+    ensureLanes(context.schema, toLanesParams(context.environment, fresh)),
+  ]
+}
+
+function toLanesParams(environment: string, lanes: readonly Omit<Lane, 'id'>[]): LanesParams {
+  return {
+    environment,
+    tenants: lanes.map((lane) => lane.tenant),
+    queues: lanes.map((lane) => lane.queue),
+    definitions: lanes.map((lane) => lane.definition),
+    versions: lanes.map((lane) => lane.version),
+  }
+}
+
+/** An array over runs, or none at all when every value is null: absent ones are padded by the server. */
+function column<T>(runs: readonly NewRun[], value: (run: NewRun) => T | null): readonly (T | null)[] {
+  let some = false
+  const values = runs.map((run) => {
+    const one = value(run)
+    if (one !== null) some = true
+    return one
+  })
+  return some ? values : []
+}
+
+export interface Parentage {
+  readonly parentId: string
+  readonly joinSeq: number
+  readonly index: number
+}
+
+/** Runs and their lanes as the parameters of one insert. `parents`: of children, parallel to the runs. */
+export function toInsertParams(
+  context: StoreContext,
+  runs: readonly NewRun[],
+  options: { readonly nonce: string; readonly parents?: readonly Parentage[] },
+): InsertRunsParams {
+  const { lanes, ordinals } = groupByLane(runs)
+  const { parents = [] } = options
+  return {
+    now: context.now(),
+    lanes: toLanesParams(context.environment, lanes),
+    nonce: options.nonce,
+    ids: runs.map((run) => run.id),
+    laneOrdinals: ordinals,
+    steps: runs.map((run) => run.step),
+    priorities: column(runs, (run) => (run.priority === 0 ? null : run.priority)),
+    delaysMs: column(runs, (run) => run.delayMs),
+    runAts: column(runs, (run) => run.runAt),
+    payloadBytes: runs.map((run) => run.payloadBytes),
+    retentionSeconds: runs.map((run) => run.retentionSeconds),
+    failedRetentionSeconds: runs.map((run) => run.failedRetentionSeconds),
+    states: column(runs, (run) => run.state),
+    inputs: column(runs, (run) => run.input),
+    keys: column(runs, (run) => run.key),
+    receiptKeys: column(runs, (run) => run.receipt?.key ?? null),
+    gates: column(runs, (run) => run.gates?.join(GATE_SEPARATOR) ?? null),
+    parentIds: parents.map((parent) => parent.parentId),
+    parentJoinSeqs: parents.map((parent) => parent.joinSeq),
+    childIndexes: parents.map((parent) => parent.index),
+    maxAttempts: runs.map((run) => run.maxAttempts),
+    tags: column(runs, (run) => run.tags?.join(UNIT_SEPARATOR) || null),
+    headers: column(runs, (run) => run.headers),
+    origins: column(runs, (run) => run.origin),
+  }
+}
+
+/** Takes the keys of those runs that have one. */
+export function statementsForKeys(context: StoreContext, runs: readonly NewRun[], nonce: string): Statement[] {
+  const keyed = runs.filter((run) => run.key !== null)
+  if (keyed.length === 0) return []
+  return [
+    takeKeys(context.schema, {
+      environment: context.environment,
+      nonce,
+      ids: keyed.map((run) => run.id),
+      tenants: keyed.map((run) => run.tenant),
+      scopes: keyed.map((run) => run.definition),
+      keys: keyed.map((run) => run.key ?? ''),
+      receiptKeys: keyed.map((run) => run.receipt?.key ?? null),
+    }),
+  ]
+}
+
+async function spawn(context: StoreContext, runs: readonly NewRun[]): Promise<readonly Admission[]> {
+  if (runs.length === 0) return []
+  const nonce = randomUuid()
+  const { sent, repeats } = withoutRepeats(runs)
+  const first = await sendSpawn(context, sent, nonce)
+  const answers = first ?? (await sendSpawn(context, sent, nonce, { lanesAreSure: false }))
+  if (!answers) throw new Error('A spawn inserted fewer runs than it was given although their lanes exist.')
+  return runs.map((_, index) => answerOf(answers, repeats[index] ?? { kind: 'mismatch' }))
+}
+
+type Place = { readonly kind: 'first'; readonly at: number } | { readonly kind: 'repeat'; readonly at: number } | { readonly kind: 'mismatch' }
+
+/** One batch may name a receipt key or an id twice: the first is sent, the others get its answer. */
+function withoutRepeats(runs: readonly NewRun[]): { readonly sent: readonly NewRun[]; readonly repeats: readonly Place[] } {
+  const sent: NewRun[] = []
+  const byReceipt = new Map<string, { readonly receipt: Receipt; readonly at: number }>()
+  const byId = new Map<string, number>()
+  const repeats = runs.map((run): Place => {
+    const earlier = run.receipt ? byReceipt.get(`${run.tenant}\u0000${run.receipt.key}`) : undefined
+    if (earlier) return earlier.receipt.fingerprint === run.receipt?.fingerprint ? { kind: 'repeat', at: earlier.at } : { kind: 'mismatch' }
+    const sameId = run.idIsCallers ? byId.get(run.id) : undefined
+    if (sameId !== undefined) return { kind: 'repeat', at: sameId }
+    const at = sent.push(run) - 1
+    if (run.receipt) byReceipt.set(`${run.tenant}\u0000${run.receipt.key}`, { receipt: run.receipt, at })
+    if (run.idIsCallers) byId.set(run.id, at)
+    return { kind: 'first', at }
+  })
+  return { sent, repeats }
+}
+
+function answerOf(answers: readonly Admission[], place: Place): Admission {
+  if (place.kind === 'mismatch') return { kind: 'mismatch' }
+  const answer = answers[place.at]
+  if (!answer) return { kind: 'mismatch' }
+  if (place.kind === 'first' || (answer.kind !== 'created' && answer.kind !== 'occupied')) return answer
+  return { kind: 'replayed', id: answer.id, status: answer.status, created: answer.kind === 'created' }
+}
+
+/** Null: rows are missing although nothing could refuse them, so a lane that was thought to exist does not. */
+async function sendSpawn(
+  context: StoreContext,
+  runs: readonly NewRun[],
+  nonce: string,
+  options: { readonly lanesAreSure: boolean } = { lanesAreSure: true },
+): Promise<readonly Admission[] | null> {
+  const { schema, environment } = context
+  if (!options.lanesAreSure) context.lanes.forget()
+  const params = toInsertParams(context, runs, { nonce })
+  const { lanes } = groupByLane(runs)
+  const receipts = runs.filter((run) => run.receipt !== null)
+  const asked = runs.filter((run) => run.receipt !== null || run.key !== null || run.idIsCallers)
+  const admissions = toAdmissionsParams(environment, asked, nonce)
+  const statements: Statement[] = [
+    ...statementsForNewLanes(context, lanes),
+    ...(receipts.length > 0 ? [toReceipts(context, receipts, nonce)] : []),
+    ...statementsForKeys(context, runs, nonce),
+    insertRuns(schema, params),
+    ...(receipts.length > 0 ? [decideReceipts(schema, admissions)] : []),
+    ...(asked.length > 0 ? [readAdmissions(schema, admissions)] : []),
+  ]
+  const { replies, resent } = await sendRepeatable(context.database, statements)
+  const inserted = Number(replies[statements.findIndex((statement) => statement.name === 'insert_runs')]?.[0]?.['inserted'] ?? 0)
+  if (inserted < runs.length - asked.length && !resent && options.lanesAreSure) return null
+  for (const lane of lanes) context.lanes.remember(lane)
+  const read = asked.length > 0 ? (replies.at(-1) ?? []) : []
+  const missing = asked.some((run, index) => isMissing(run, read[index]))
+  if (missing && options.lanesAreSure) return null
+  let next = 0
+  return runs.map((run) => {
+    const isAsked = run.receipt !== null || run.key !== null || run.idIsCallers
+    return isAsked ? toAdmission(run, read[next++]) : { kind: 'created', id: run.id, status: 'pending' }
+  })
+}
+
+/** Neither there nor refused: its lane was missing. */
+function isMissing(run: NewRun, row: Row | undefined): boolean {
+  if (!row || row['own_id'] !== null || row['occupant_id'] !== null && row['occupant_id'] !== run.id) return false
+  return run.receipt === null || row['receipt_is_ours'] === true
+}
+
+function toReceipts(context: StoreContext, runs: readonly NewRun[], nonce: string): Statement {
+  return writeReceipts(context.schema, {
+    now: context.now(),
+    environment: context.environment,
+    nonce,
+    tenants: runs.map((run) => run.tenant),
+    keys: runs.map((run) => run.receipt?.key ?? ''),
+    fingerprints: runs.map((run) => run.receipt?.fingerprint ?? ''),
+    keepMs: RECEIPT_KEEP_MS,
+  })
+}
+
+function toAdmissionsParams(environment: string, runs: readonly NewRun[], nonce: string) {
+  return {
+    environment,
+    nonce,
+    ids: runs.map((run) => run.id),
+    tenants: runs.map((run) => run.tenant),
+    scopes: runs.map((run) => run.definition),
+    keys: runs.map((run) => run.key),
+    receiptKeys: runs.map((run) => run.receipt?.key ?? null),
+    fingerprints: runs.map((run) => run.receipt?.fingerprint ?? null),
+  }
+}
+
+function toAdmission(run: NewRun, row: Row | undefined): Admission {
+  if (!row) return { kind: 'mismatch' }
+  if (run.receipt) {
+    if (row['receipt_matches'] !== true) return { kind: 'mismatch' }
+    const decision = row['decision'] as { id: string; status: Status; created: boolean } | null
+    if (row['receipt_is_ours'] !== true) return decision ? { kind: 'replayed', ...decision } : { kind: 'mismatch' }
+  }
+  if (row['own_id'] !== null) {
+    if (row['own_tenant'] !== run.tenant) return { kind: 'id_taken' }
+    const isNew = !run.idIsCallers || row['own_is_new'] === true
+    const status = isNew ? 'pending' : (row['own_status'] as Status)
+    return { kind: isNew ? 'created' : 'occupied', id: run.id, status }
+  }
+  if (row['occupant_id'] !== null) return { kind: 'occupied', id: String(row['occupant_id']), status: (row['occupant_status'] ?? 'pending') as Status }
+  return { kind: 'mismatch' }
+}
+
+async function signalRun(context: StoreContext, signal: NewSignal): Promise<Delivery> {
+  const { schema, environment } = context
+  const nonce = randomUuid()
+  const { receipt, tenant } = signal
+  const asReceipt = receipt ? { environment, nonce, tenant, receiptKey: receipt.key, fingerprint: receipt.fingerprint } : null
+  const byId = 'id' in signal.to
+  const statements: Statement[] = [
+    ...(receipt
+      ? [writeReceipts(schema, { now: context.now(), environment, nonce, tenants: [tenant], keys: [receipt.key], fingerprints: [receipt.fingerprint], keepMs: RECEIPT_KEEP_MS })]
+      : []),
+    deliverSignal(schema, {
+      now: context.now(),
+      environment,
+      nonce,
+      tenant,
+      runId: 'id' in signal.to ? signal.to.id : null,
+      key: 'id' in signal.to ? null : signal.to.key,
+      definition: 'id' in signal.to ? null : signal.to.definition,
+      name: signal.name,
+      payload: signal.payload,
+      receiptKey: receipt?.key ?? null,
+    }),
+    ...(asReceipt ? [readReceipt(schema, asReceipt), forgetReceipt(schema, asReceipt)] : []),
+  ]
+  const { replies } = await sendRepeatable(context.database, statements)
+  const delivered = replies[receipt ? 1 : 0]?.[0]
+  const kept = receipt ? replies[2]?.[0] : undefined
+  if (kept && kept['matches'] !== true) return { kind: 'mismatch' }
+  const decision = (kept?.['decision'] ?? null) as { signalId: string; runId: string } | null
+  if (kept && kept['is_ours'] !== true && decision) return { kind: 'delivered', ...decision, replayed: true, woke: false }
+  if (delivered && delivered['signal_id'] !== null) {
+    return { kind: 'delivered', signalId: String(delivered['signal_id']), runId: String(delivered['run_id']), replayed: false, woke: delivered['woke'] === true }
+  }
+  const count = Number(delivered?.['addressed'] ?? 0)
+  return !byId && count > 1 ? { kind: 'ambiguous', count } : { kind: 'no_target' }
+}
+
+async function cancel(context: StoreContext, id: string, scope: Scope & { readonly by: string | null }): Promise<CancelAnswer | null> {
+  const { schema, environment } = context
+    const { replies } = await sendRepeatable(context.database, [
+    lockFamily(schema, { id }),
+    cancelRun(schema, { now: context.now(), environment, tenant: scope.tenant, id, by: scope.by }),
+    creditParents(schema, { now: context.now(), ids: [id] }),
+    releaseKeys(schema, { ids: [id] }),
+  ])
+  const row = replies[1]?.[0]
+  if (!row) return null
+  const did = row['did'] as CancelAnswer['did']
+  const gates = (row['gates'] ?? []) as string[]
+  // it may have been handed a gate's room while it waited in the window: pass it on
+  if (did === 'cancelled' && gates.length > 0) await context.database.batch([handOver(schema, { environment, gates })])
+  return { id, did, status: did === 'cancelled' ? 'cancelled' : (row['status'] as Status) }
+}
+
+async function retry(context: StoreContext, id: string, scope: Scope): Promise<RetryAnswer> {
+  const params = { now: context.now(), environment: context.environment, tenant: scope.tenant, id }
+  const { replies, resent } = await sendRepeatable(context.database, [retakeKey(context.schema, params), retryRun(context.schema, params)])
+  const row = replies[1]?.[0]
+  if (!row) return { kind: 'not_found' }
+  if (row['retried'] === true || (resent && row['status'] === 'pending')) return { kind: 'retried', id }
+  const status = row['status'] as Status
+  const ended = status === 'failed' || status === 'cancelled' || status === 'discarded'
+  if (ended && row['holder'] !== null && row['holder'] !== id) return { kind: 'key_taken', holder: String(row['holder']) }
+  return { kind: 'not_retryable', status }
+}

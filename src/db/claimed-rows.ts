@@ -1,0 +1,102 @@
+import type { Row } from '../core/database.ts'
+import type { RunError } from '../core/outcome.ts'
+import type { Status } from '../core/status.ts'
+import type { ClaimedRun, InboxEntry, JoinedChild } from '../core/store.ts'
+import type { Lane } from './context.ts'
+
+/** What only some runs have, in one column: most rows carry a null instead of a dozen. */
+interface Extras {
+  readonly key: string | null
+  readonly tags: readonly string[] | null
+  readonly headers: Readonly<Record<string, string>> | null
+  readonly parentId: string | null
+  readonly gates: readonly string[] | null
+  readonly awaits: readonly string[] | null
+  readonly timedOut: boolean
+  readonly snoozes: number
+  readonly cancelRequested: boolean
+  readonly inbox: readonly InboxEntry[] | null
+  readonly joinSeq: number | null
+  readonly children: readonly ChildRow[] | null
+}
+
+interface ChildRow {
+  readonly id: string
+  readonly definition: string
+  readonly key: string | null
+  readonly index: number
+  readonly status: Status
+  readonly result: unknown
+  readonly error: RunError | null
+}
+
+const NO_EXTRAS: Extras = {
+  key: null,
+  tags: null,
+  headers: null,
+  parentId: null,
+  gates: null,
+  awaits: null,
+  timedOut: false,
+  snoozes: 0,
+  cancelRequested: false,
+  inbox: null,
+  joinSeq: null,
+  children: null,
+}
+const NONE: readonly never[] = Object.freeze([])
+const NO_HEADERS = Object.freeze({})
+
+export function toClaimedRun(row: Row, lane: Lane, options: { readonly claimId: string; readonly satellites: number }): ClaimedRun {
+  // rows enter here: the columns are those of the claim statement
+  const extras = (row['extras'] as unknown as Extras | null) ?? NO_EXTRAS
+  const inbox = extras.inbox ?? NONE
+  const children = extras.children ?? NONE
+  return {
+    id: row['id'] as string,
+    claimId: options.claimId,
+    seq: row['seq'] as number,
+    visit: row['visit'] as number,
+    step: row['step'] as string,
+    tenant: lane.tenant,
+    queue: lane.queue,
+    definition: lane.definition,
+    version: lane.version,
+    failures: row['failures'] as number,
+    losses: row['losses'] as number,
+    snoozes: extras.snoozes,
+    maxAttempts: row['max_attempts'] as number,
+    payloadBytes: row['payload_bytes'] as number,
+    key: extras.key,
+    tags: extras.tags ?? NONE,
+    headers: extras.headers ?? NO_HEADERS,
+    parentId: extras.parentId,
+    gates: extras.gates ?? NONE,
+    awaits: extras.awaits ?? NONE,
+    timedOut: extras.timedOut,
+    cancelRequested: extras.cancelRequested,
+    input: row['input'],
+    state: row['state'],
+    inbox,
+    inboxMore: inbox.length >= options.satellites,
+    joinSeq: extras.joinSeq,
+    children,
+    childrenMore: children.length >= options.satellites,
+  }
+}
+
+export function toInboxEntry(row: Row): InboxEntry {
+  return { id: row['id'] as string, name: row['name'] as string, payload: row['payload'], receivedAt: row['received_at'] as number }
+}
+
+export function toJoinedChild(row: Row): JoinedChild {
+  return {
+    id: row['id'] as string,
+    definition: row['definition'] as string,
+    key: row['key'] as string | null,
+    index: row['child_index'] as number,
+    status: row['status'] as Status,
+    result: row['result'],
+    error: row['error'] as unknown as RunError | null,
+  }
+}

@@ -1,0 +1,70 @@
+import type { Database, Row, Statement } from '../core/database.ts'
+import { DatabaseError } from '../core/database.ts'
+
+/** A lane as it is known here: what the numbers in the hot rows stand for. */
+export interface Lane {
+  readonly id: number
+  readonly tenant: string
+  readonly queue: string
+  readonly definition: string
+  readonly version: number
+}
+
+/**
+ * Lanes seen so far. Lanes are never deleted, so what is known stays true for the database it was read from; a spawn that relied on a
+ * wrong memory inserts too few rows and is sent again with everything it needs.
+ */
+export class LaneMemory {
+  readonly byId = new Map<number, Lane>()
+  readonly #known = new Set<string>()
+
+  knows(lane: Omit<Lane, 'id'>): boolean {
+    return this.#known.has(identityOf(lane))
+  }
+
+  remember(lane: Omit<Lane, 'id'>): void {
+    if (this.#known.size >= MAX_LANES_REMEMBERED) this.forget()
+    this.#known.add(identityOf(lane))
+  }
+
+  learn(lane: Lane): void {
+    if (this.byId.size >= MAX_LANES_REMEMBERED) this.byId.clear()
+    this.byId.set(lane.id, lane)
+    this.remember(lane)
+  }
+
+  forget(): void {
+    this.#known.clear()
+  }
+}
+
+/** Lanes kept in memory: a few hundred bytes each. */
+const MAX_LANES_REMEMBERED = 10_000
+
+function identityOf(lane: Omit<Lane, 'id'>): string {
+  return JSON.stringify([lane.tenant, lane.queue, lane.definition, lane.version])
+}
+
+/** What every part of the store works with. */
+export interface StoreContext {
+  readonly database: Database
+  readonly schema: string
+  readonly environment: string
+  /** The instant that statements take for now; null: the server's clock. Tests move it. */
+  readonly now: () => string | null
+  readonly lanes: LaneMemory
+}
+
+/** Times a batch is sent when its reply was lost: what it writes is guarded, so sending it again is safe. */
+const SENDS_AFTER_LOST_REPLY = 3
+
+/** Sends a batch whose statements change nothing the second time; a lost reply is answered by sending it again. */
+export async function sendRepeatable(database: Database, statements: readonly Statement[]): Promise<{ readonly replies: readonly (readonly Row[])[]; readonly resent: boolean }> {
+  for (let sent = 1; ; sent += 1) {
+    try {
+      return { replies: await database.batch(statements), resent: sent > 1 }
+    } catch (error) {
+      if (!(error instanceof DatabaseError) || error.fate !== 'lost' || sent >= SENDS_AFTER_LOST_REPLY) throw error
+    }
+  }
+}

@@ -1,0 +1,210 @@
+import { DatabaseError, type Row, type Statement } from '../core/database.ts'
+import { randomUuid } from '../core/ids.ts'
+import type { Status } from '../core/status.ts'
+import type {
+  ClaimedRun,
+  ClaimReply,
+  ClaimRequest,
+  CommittedOutcome,
+  EngineStore,
+  FlushedOutcome,
+  FlushReply,
+  FlushRequest,
+  KeepReply,
+  Peek,
+} from '../core/store.ts'
+import { toClaimedRun, toInboxEntry, toJoinedChild } from './claimed-rows.ts'
+import { type StoreContext, sendRepeatable } from './context.ts'
+import { statementsOfFlush } from './flush.ts'
+import { type ClaimRunsParams, claimRuns, recoverClaim } from './statements/claim-runs.ts'
+import { dropLapsedClaims, extendClaims, readClaimed, rescueLost } from './statements/keep-claims.ts'
+import { loadChildren, loadInbox, readLanes } from './statements/load-satellites.ts'
+import { peekNext } from './statements/peek-next.ts'
+import { promoteDue } from './statements/promote-due.ts'
+import { upkeep } from './upkeep.ts'
+import { declareLimits } from './statements/upkeep.ts'
+import { ensureEnvironment } from './statements/insert-runs.ts'
+
+/** Inbox rows and children that come with a claimed run; the rest is fetched per run. */
+const SATELLITES = 256
+/** Runs moved into the claim window by one request, and runs rescued by one. */
+const PROMOTED_AT_ONCE = 1_000
+const RESCUED_AT_ONCE = 500
+
+export function createEngineStore(context: StoreContext): EngineStore {
+  const { database, schema } = context
+  return {
+    claim: (request) => claim(context, request),
+    flush: (request, next) => flush(context, request, next),
+    keep: (runs, leaseMs) => keep(context, runs, leaseMs),
+    loadInbox: async (runId, afterId) => (await database.query(loadInbox(schema, { runId, afterId, limit: SATELLITES }))).map(toInboxEntry),
+    loadChildren: async (parentId, joinSeq, afterIndex) =>
+      (await database.query(loadChildren(schema, { parentId, joinSeq, afterIndex, limit: SATELLITES }))).map(toJoinedChild),
+    upkeep: (request) => upkeep(context, request),
+    declareLimits: async (limits) => {
+      if (limits.length === 0) return
+      const { environment } = context
+      const names = limits.map((limit) => limit.name)
+      const concurrency = limits.map((limit) => limit.concurrency)
+      await database.batch([ensureEnvironment(schema, { environment }), declareLimits(schema, { environment, names, concurrency })])
+    },
+  }
+}
+
+/** The statements of one claim: what is due into the window, then the runs, then (asked for) what is left. */
+function statementsOfClaim(context: StoreContext, request: ClaimRequest): Statement[] {
+  const { schema, environment } = context
+  const now = context.now()
+  return [
+    ...(request.peek
+      ? [rescueLost(schema, { now, environment, limit: RESCUED_AT_ONCE }), dropLapsedClaims(schema, { now, environment, limit: RESCUED_AT_ONCE })]
+      : []),
+    promoteDue(schema, { now, environment, limit: PROMOTED_AT_ONCE }),
+    claimRuns(schema, toClaimParams(context, request)),
+    ...(request.peek
+      ? [
+          peekNext(schema, {
+            now,
+            environment,
+            definitions: request.definitions.map((definition) => definition.name),
+            versions: request.definitions.map((definition) => definition.version),
+            queues: request.queues,
+          }),
+        ]
+      : []),
+  ]
+}
+
+function toClaimParams(context: StoreContext, request: ClaimRequest): ClaimRunsParams {
+  return {
+    now: context.now(),
+    environment: context.environment,
+    claimId: request.claimId,
+    definitions: request.definitions.map((definition) => definition.name),
+    versions: request.definitions.map((definition) => definition.version),
+    leaseMs: request.leaseMs,
+    limit: request.limit,
+    maxBytes: request.maxBytes,
+    laneCursor: request.laneCursor,
+    alone: request.alone,
+    queues: request.queues,
+    satellites: SATELLITES,
+    knownLanes: [...context.lanes.byId.keys()],
+  }
+}
+
+async function claim(context: StoreContext, request: ClaimRequest): Promise<ClaimReply> {
+  const statements = statementsOfClaim(context, request)
+  try {
+    return await readClaim(context, request, statements, await context.database.batch(statements))
+  } catch (error) {
+    if (!isLost(error)) throw error
+    return recover(context, request)
+  }
+}
+
+function isLost(error: unknown): boolean {
+  return error instanceof DatabaseError && error.fate === 'lost'
+}
+
+/** The reply of a claim was lost: what it took, if it was committed, stands under its claim id. */
+async function recover(context: StoreContext, request: ClaimRequest): Promise<ClaimReply> {
+  const rows = await context.database.query(recoverClaim(context.schema, { claimId: request.claimId, satellites: SATELLITES, knownLanes: [...context.lanes.byId.keys()] }))
+  return { runs: await toClaimedRuns(context, request.claimId, rows), promoted: 0, rescued: 0, peek: null }
+}
+
+async function readClaim(
+  context: StoreContext,
+  request: ClaimRequest,
+  statements: readonly Statement[],
+  replies: readonly (readonly Row[])[],
+): Promise<ClaimReply> {
+  const reply = (name: string): readonly Row[] => replies[statements.findIndex((statement) => statement.name === name)] ?? []
+  const peek = reply('peek_next')[0]
+  return {
+    runs: await toClaimedRuns(context, request.claimId, reply('claim_runs')),
+    promoted: Number(reply('promote_due')[0]?.['promoted'] ?? 0),
+    rescued: Number(reply('rescue_lost')[0]?.['rescued'] ?? 0),
+    peek: peek ? toPeek(peek) : null,
+  }
+}
+
+function toPeek(row: Row): Peek {
+  return {
+    now: row['now'] as number,
+    more: row['more'] === true,
+    nextAt: row['next_at'] as number | null,
+    scheduleDue: row['schedule_due'] === true,
+    upkeepDue: row['upkeep_due'] === true,
+  }
+}
+
+async function toClaimedRuns(context: StoreContext, claimId: string, rows: readonly Row[]): Promise<ClaimedRun[]> {
+  const { lanes } = context
+  const unknown = new Set<number>()
+  for (const row of rows) {
+    const lane = row['lane'] as { tenant: string; queue: string; definition: string; version: number } | null
+    const id = row['lane_id'] as number
+    if (lane) lanes.learn({ id, ...lane })
+    else if (!lanes.byId.has(id)) unknown.add(id)
+  }
+  if (unknown.size > 0) {
+    for (const row of await context.database.query(readLanes(context.schema, { ids: [...unknown] }))) {
+      lanes.learn({
+        id: row['id'] as number,
+        tenant: row['tenant'] as string,
+        queue: row['queue'] as string,
+        definition: row['definition'] as string,
+        version: row['version'] as number,
+      })
+    }
+  }
+  return rows.flatMap((row) => {
+    const lane = lanes.byId.get(row['lane_id'] as number)
+    return lane ? [toClaimedRun(row, lane, { claimId, satellites: SATELLITES })] : []
+  })
+}
+
+async function flush(context: StoreContext, request: FlushRequest, next: ClaimRequest | null): Promise<FlushReply> {
+  const nonce = randomUuid()
+  const own = statementsOfFlush(context, request, nonce)
+  const riding = next ? statementsOfClaim(context, next) : []
+  const statements = [...own, ...riding]
+  try {
+    const replies = await context.database.batch(statements)
+    return { outcomes: toFlushed(request.outcomes, own, replies), claim: next ? await readClaim(context, next, riding, replies.slice(own.length)) : null }
+  } catch (error) {
+    if (own.length === 0 || (riding.length === 0 && !isLost(error))) throw error
+    // Either the claim that rode along failed, or the reply was lost. The outcomes are sent again alone, at once: they are guarded.
+    const { replies } = await sendRepeatable(context.database, own)
+    const recovered = next && isLost(error) ? await recover(context, next) : null
+    return { outcomes: toFlushed(request.outcomes, own, replies), claim: recovered }
+  }
+}
+
+/** `apply_outcomes` answers the exceptions only. */
+function toFlushed(outcomes: readonly CommittedOutcome[], statements: readonly Statement[], replies: readonly (readonly Row[])[]): readonly FlushedOutcome[] {
+  const rows = replies[statements.findIndex((statement) => statement.name === 'apply_outcomes')] ?? []
+  const exceptions = new Map(rows.map((row) => [row['id'] as string, row]))
+  return outcomes.map((outcome) => {
+    const row = exceptions.size > 0 ? exceptions.get(outcome.run.id) : undefined
+    if (!row) return { kind: 'applied', status: outcome.status }
+    if (row['changed'] === true) return { kind: 'applied', status: row['status'] as Status }
+    return row['applied_before'] === true ? { kind: 'applied', status: outcome.status } : { kind: 'stale' }
+  })
+}
+
+async function keep(context: StoreContext, runs: readonly ClaimedRun[], leaseMs: number): Promise<KeepReply> {
+  const { schema } = context
+  const claimIds = [...new Set(runs.map((run) => run.claimId))]
+  const [extended = [], rows = []] = await context.database.batch([
+    extendClaims(schema, { now: context.now(), claimIds, leaseMs }),
+    readClaimed(schema, { ids: runs.map((run) => run.id), claimIds: runs.map((run) => run.claimId) }),
+  ])
+  const standing = new Set(extended.map((row) => row['id'] as string))
+  return {
+    lostClaims: claimIds.filter((id) => !standing.has(id)),
+    lostRuns: rows.filter((row) => row['owned'] !== true).map((row) => row['id'] as string),
+    cancelRequested: rows.filter((row) => row['owned'] === true && row['cancel_requested'] === true).map((row) => row['id'] as string),
+  }
+}

@@ -1,0 +1,141 @@
+import type { Statement } from '../core/database.ts'
+import type { CommittedOutcome, FlushRequest, NewRun } from '../core/store.ts'
+import { groupByLane, type Parentage, statementsForKeys, statementsForNewLanes, toInsertParams } from './admission.ts'
+import type { StoreContext } from './context.ts'
+import { type ApplyOutcomesParams, applyOutcomes } from './statements/apply-outcomes.ts'
+import { insertRuns } from './statements/insert-runs.ts'
+import { lockRuns } from './statements/lock-runs.ts'
+import {
+  consumeSignals,
+  creditParents,
+  endClaims,
+  handOver,
+  parkParents,
+  recheckWaits,
+  releaseGates,
+  releaseKeys,
+} from './statements/settle-outcomes.ts'
+import { UNIT_SEPARATOR } from './statements/statement.ts'
+
+/**
+ * A flush as statements, in the order that the engine's rules ask for: lock own rows and parents in one order, apply, children and
+ * their barrier, credit of parents, inbox, slots and who inherits them, keys, claims. A statement that no outcome needs is left out.
+ */
+export function statementsOfFlush(context: StoreContext, request: FlushRequest, nonce: string): Statement[] {
+  const outcomes = sortById(request.outcomes)
+  const { schema } = context
+  const ids = outcomes.map((outcome) => outcome.run.id)
+  if (outcomes.length === 0) return request.endedClaims.length > 0 ? [endClaims(schema, { claimIds: request.endedClaims })] : []
+  return [
+    ...lock(context, outcomes),
+    applyOutcomes(schema, toApplyParams(context, outcomes)),
+    ...usersStatements(outcomes),
+    ...joins(context, outcomes, nonce),
+    ...(outcomes.some((outcome) => outcome.run.parentId !== null) ? [creditParents(schema, { now: context.now(), ids })] : []),
+    ...inboxes(context, outcomes),
+    ...gates(context, outcomes, ids),
+    ...(outcomes.some((outcome) => outcome.run.key !== null) ? [releaseKeys(schema, { ids })] : []),
+    ...(request.endedClaims.length > 0 ? [endClaims(schema, { claimIds: request.endedClaims })] : []),
+  ]
+}
+
+function sortById(outcomes: readonly CommittedOutcome[]): readonly CommittedOutcome[] {
+  return [...outcomes].sort((left, right) => (left.run.id < right.run.id ? -1 : left.run.id > right.run.id ? 1 : 0))
+}
+
+/**
+ * Only a batch that writes parents needs the lock statement: own rows alone are written in the order of their ids by one statement, and
+ * nobody else waits for two of them.
+ */
+function lock(context: StoreContext, outcomes: readonly CommittedOutcome[]): Statement[] {
+  const parents = outcomes.flatMap((outcome) => (outcome.run.parentId === null ? [] : [outcome.run.parentId]))
+  if (parents.length === 0) return []
+  const ids = [...new Set([...outcomes.map((outcome) => outcome.run.id), ...parents])]
+  return [lockRuns(context.schema, { ids })]
+}
+
+function usersStatements(outcomes: readonly CommittedOutcome[]): Statement[] {
+  return outcomes.flatMap((outcome) => outcome.commit.map(({ sql, params }) => ({ name: 'user_commit', text: sql, params })))
+}
+
+/** An array over outcomes, or none at all when every value is null. */
+function column<T>(outcomes: readonly CommittedOutcome[], value: (outcome: CommittedOutcome) => T | null): readonly (T | null)[] {
+  let some = false
+  const values = outcomes.map((outcome) => {
+    const one = value(outcome)
+    if (one !== null) some = true
+    return one
+  })
+  return some ? values : []
+}
+
+function toApplyParams(context: StoreContext, outcomes: readonly CommittedOutcome[]): ApplyOutcomesParams {
+  return {
+    now: context.now(),
+    ids: outcomes.map((outcome) => outcome.run.id),
+    seqs: outcomes.map((outcome) => outcome.run.seq),
+    claimIds: outcomes.map((outcome) => outcome.run.claimId),
+    outcomes: outcomes.map((outcome) => outcome.kind),
+    statuses: outcomes.map((outcome) => outcome.status),
+    fromSteps: outcomes.map((outcome) => outcome.run.step),
+    steps: column(outcomes, (outcome) => outcome.step),
+    states: column(outcomes, (outcome) => outcome.state),
+    results: column(outcomes, (outcome) => outcome.result),
+    errors: column(outcomes, (outcome) => outcome.error),
+    delaysMs: column(outcomes, (outcome) => outcome.delayMs),
+    awaits: column(outcomes, (outcome) => outcome.awaits?.join(UNIT_SEPARATOR) ?? null),
+    elapsedMs: outcomes.map((outcome) => outcome.elapsedMs),
+    attempts: outcomes.map((outcome) => outcome.attempt),
+    payloadBytes: column(outcomes, (outcome) => outcome.payloadBytes),
+  }
+}
+
+/** Children come to be and their parent's barrier with them, in the commit that parks it. */
+function joins(context: StoreContext, outcomes: readonly CommittedOutcome[], nonce: string): Statement[] {
+  const parked = outcomes.filter((outcome) => outcome.join !== null)
+  if (parked.length === 0) return []
+  const children: NewRun[] = []
+  const parents: Parentage[] = []
+  for (const { run, join } of parked) {
+    join?.children.forEach((child, index) => {
+      children.push(child)
+      parents.push({ parentId: run.id, joinSeq: run.seq + 1, index })
+    })
+  }
+  const ids = parked.map((outcome) => outcome.run.id)
+  const needs = parked.map((outcome) => outcome.join?.need ?? null)
+  return [
+    ...(children.length > 0
+      ? [
+          ...statementsForNewLanes(context, groupByLane(children).lanes),
+          ...statementsForKeys(context, children, nonce),
+          insertRuns(context.schema, toInsertParams(context, children, { nonce, parents })),
+        ]
+      : []),
+    parkParents(context.schema, { now: context.now(), ids, needs }),
+  ]
+}
+
+/** What a step was shown because it had waited for it is consumed by its progress, and excluded when it waits again. */
+function inboxes(context: StoreContext, outcomes: readonly CommittedOutcome[]): Statement[] {
+  const shownRunIds: string[] = []
+  const shownSignalIds: string[] = []
+  for (const { run } of outcomes) {
+    for (const entry of run.inbox) {
+      if (!run.awaits.includes(entry.name)) continue
+      shownRunIds.push(run.id)
+      shownSignalIds.push(entry.id)
+    }
+  }
+  const waiting = outcomes.filter((outcome) => outcome.kind === 'wait').map((outcome) => outcome.run.id)
+  return [
+    ...(shownRunIds.length > 0 ? [consumeSignals(context.schema, { runIds: shownRunIds, signalIds: shownSignalIds })] : []),
+    ...(waiting.length > 0 ? [recheckWaits(context.schema, { now: context.now(), ids: waiting, shownRunIds, shownSignalIds })] : []),
+  ]
+}
+
+function gates(context: StoreContext, outcomes: readonly CommittedOutcome[], ids: readonly string[]): Statement[] {
+  const held = [...new Set(outcomes.flatMap((outcome) => outcome.run.gates))].sort()
+  if (held.length === 0) return []
+  return [releaseGates(context.schema, { ids }), handOver(context.schema, { environment: context.environment, gates: held })]
+}

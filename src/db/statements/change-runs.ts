@@ -1,0 +1,115 @@
+import { CLOCK, defineStatement } from './statement.ts'
+
+export interface OneRunParams {
+  readonly now: string | null
+  readonly environment: string
+  readonly tenant: string
+  readonly id: string
+}
+
+const visible = (s: string) => `
+  r.environment_id = (SELECT id FROM ${s}.environments WHERE name = $2::text) AND EXISTS (SELECT FROM ${s}.lanes l WHERE l.id = r.lane_id AND l.tenant = $3::text)`
+
+/** Locks a run together with the parent it reports to, in the one order. */
+export const lockFamily = defineStatement<{ readonly id: string }>(
+  'lock_family',
+  (s) => `
+SELECT FROM ${s}.runs r
+WHERE r.id = $1::uuid OR r.id = (SELECT x.parent_id FROM ${s}.runs x WHERE x.id = $1::uuid)
+ORDER BY r.id FOR NO KEY UPDATE
+`,
+  (p) => [p.id],
+)
+
+/**
+ * Cancels a run that is not running, and asks a running or uncertain one to stop. After `lockFamily`. Idempotent; a run that has ended
+ * stays as it is. No row: no such run of this tenant.
+ */
+export const cancelRun = defineStatement<OneRunParams & { readonly by: string | null }>(
+  'cancel_run',
+  (s) => `
+WITH ${CLOCK},
+before AS MATERIALIZED (
+  SELECT r.id, r.status, r.gates, r.cancel_requested_at, r.lane_id, r.losses, r.priority, r.available_at, r.position FROM ${s}.runs r
+  WHERE r.id = $4::uuid AND ${visible(s)}
+),
+ended AS (
+  UPDATE ${s}.runs r
+  SET status = 'cancelled', notable = 'cancelled', seq = r.seq + 1, finished_at = clock.at, updated_at = clock.at, cancel_requested_at = clock.at, timer_at = NULL,
+      awaits = NULL, blocked_on = NULL, hold = NULL, hold_detail = NULL, join_seq = NULL, join_remaining = NULL,
+      error = jsonb_build_object('code', 'cancelled', 'message', 'The run was cancelled' || coalesce(' by ' || $5::text, '') || '.')
+  FROM clock
+  WHERE r.id = (SELECT b.id FROM before b) AND r.status IN ('pending', 'waiting')
+  RETURNING r.id, r.seq, r.visit, r.failures, r.losses, r.step, r.updated_at, r.error
+),
+recorded AS (
+  INSERT INTO ${s}.history (run_id, seq, visit, attempt, claimed_by, started_at, finished_at, step, outcome, error)
+  SELECT e.id, e.seq, e.visit, e.failures + e.losses, NULL, e.updated_at, e.updated_at, e.step, 'cancel', e.error FROM ended e
+),
+left_window AS (
+  DELETE FROM ${s}.ready y USING before b
+  WHERE y.lane_id IN (b.lane_id, -b.lane_id) AND y.priority = b.priority AND y.available_at = b.available_at AND y.position = b.position AND y.run_id = b.id
+    AND b.status = 'pending'
+),
+asked AS (
+  UPDATE ${s}.runs r SET cancel_requested_at = clock.at
+  FROM clock
+  WHERE r.id = (SELECT b.id FROM before b) AND r.status IN ('running', 'uncertain') AND r.cancel_requested_at IS NULL
+  RETURNING r.id
+)
+SELECT b.id, b.status, b.gates,
+  CASE WHEN EXISTS (SELECT FROM ended) THEN 'cancelled' WHEN EXISTS (SELECT FROM asked) THEN 'requested' WHEN b.status = 'cancelled' THEN 'already_cancelled'
+    WHEN b.status IN ('completed', 'failed', 'discarded') THEN 'already_ended' ELSE 'already_requested' END AS did
+FROM before b
+`,
+  (p) => [p.now, p.environment, p.tenant, p.id, p.by],
+)
+
+/** Takes the key of an ended run again, before `retryRun`; a key that another run holds stays with it. */
+export const retakeKey = defineStatement<Omit<OneRunParams, 'now'>>(
+  'retake_key',
+  (s) => `
+INSERT INTO ${s}.uniques (tenant, environment_id, scope, token, run_id)
+SELECT l.tenant, r.environment_id, l.definition, r.key, r.id FROM ${s}.runs r JOIN ${s}.lanes l ON l.id = r.lane_id
+WHERE r.id = $3::uuid AND r.key IS NOT NULL AND r.status IN ('failed', 'cancelled', 'discarded') AND l.tenant = $2::text
+  AND r.environment_id = (SELECT id FROM ${s}.environments WHERE name = $1::text)
+ON CONFLICT DO NOTHING
+`,
+  (p) => [p.environment, p.tenant, p.id],
+)
+
+/**
+ * Starts an ended run again where it stopped: state and committed steps stay, failures and losses begin anew. It no longer counts for
+ * the join that has counted it. No row: no such run.
+ */
+export const retryRun = defineStatement<OneRunParams>(
+  'retry_run',
+  (s) => `
+WITH ${CLOCK},
+before AS MATERIALIZED (
+  SELECT r.id, r.status, (
+    SELECT u.run_id FROM ${s}.uniques u JOIN ${s}.lanes l ON l.id = r.lane_id
+    WHERE r.key IS NOT NULL AND u.tenant = l.tenant AND u.environment_id = r.environment_id AND u.scope = l.definition AND u.token = r.key) AS holder, r.key
+  FROM ${s}.runs r WHERE r.id = $4::uuid AND ${visible(s)} FOR NO KEY UPDATE OF r
+),
+retried AS (
+  UPDATE ${s}.runs r
+  SET status = 'pending', notable = NULL, seq = r.seq + 1, visit = r.visit + 1, failures = 0, losses = 0, snoozes = 0, finished_at = NULL, updated_at = clock.at,
+      available_at = clock.at, timer_at = NULL, cancel_requested_at = NULL, error = NULL, result = NULL, parent_join_seq = NULL
+  FROM clock, before b
+  WHERE r.id = b.id AND r.status IN ('failed', 'cancelled', 'discarded') AND (b.key IS NULL OR b.holder = b.id)
+  RETURNING r.id, r.seq, r.visit, r.step, r.lane_id, r.priority, r.available_at, r.position, r.updated_at
+),
+recorded AS (
+  INSERT INTO ${s}.history (run_id, seq, visit, attempt, claimed_by, started_at, finished_at, step, outcome)
+  SELECT x.id, x.seq, x.visit - 1, 0, NULL, x.updated_at, x.updated_at, x.step, 'retried' FROM retried x
+),
+windowed AS (
+  INSERT INTO ${s}.ready (lane_id, priority, available_at, position, run_id)
+  SELECT x.lane_id, x.priority, x.available_at, x.position, x.id FROM retried x
+  ON CONFLICT DO NOTHING
+)
+SELECT b.id, b.status, b.holder, EXISTS (SELECT FROM retried) AS retried FROM before b
+`,
+  (p) => [p.now, p.environment, p.tenant, p.id],
+)

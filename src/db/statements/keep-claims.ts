@@ -1,0 +1,109 @@
+import { CLOCK, defineStatement } from './statement.ts'
+
+export interface ExtendClaimsParams {
+  readonly now: string | null
+  readonly claimIds: readonly string[]
+  readonly leaseMs: number
+}
+
+/** Extends leases that have not yet lapsed. Answers the claims that still stand; one that is missing was lost. */
+export const extendClaims = defineStatement<ExtendClaimsParams>(
+  'extend_claims',
+  (s) => `
+WITH ${CLOCK}
+UPDATE ${s}.claims c SET lease_until = clock.at + make_interval(secs => $3::float8 / 1000)
+FROM clock
+WHERE c.id = ANY ($2::uuid[]) AND c.lease_until > clock.at
+RETURNING c.id
+`,
+  (p) => [p.now, p.claimIds, p.leaseMs],
+)
+
+/** Of runs in hand: which have been asked to stop, and which are no longer ours. */
+export const readClaimed = defineStatement<{ readonly ids: readonly string[]; readonly claimIds: readonly string[] }>(
+  'read_claimed',
+  (s) => `
+SELECT i.id, coalesce(r.claimed_by = i.claim_id AND r.status = 'running', false) AS owned, coalesce(r.cancel_requested_at IS NOT NULL, false) AS cancel_requested
+FROM unnest($1::uuid[], $2::uuid[]) AS i(id, claim_id) LEFT JOIN ${s}.runs r ON r.id = i.id
+WHERE r.id IS NULL OR r.claimed_by IS DISTINCT FROM i.claim_id OR r.cancel_requested_at IS NOT NULL
+`,
+  (p) => [p.ids, p.claimIds],
+)
+
+export interface RescueLostParams {
+  readonly now: string | null
+  readonly environment: string
+  /** Most runs to rescue in this pass. */
+  readonly limit: number
+}
+
+/**
+ * Takes back runs whose claim has lapsed: one loss each, then back into the window, where a run with a loss is claimed alone. Bounded,
+ * oldest lease first, SKIP LOCKED. The slots they held are given back at once; the claim goes when none of its runs is left.
+ */
+export const rescueLost = defineStatement<RescueLostParams>(
+  'rescue_lost',
+  (s) => `
+WITH ${CLOCK},
+lapsed AS MATERIALIZED (
+  SELECT c.id, c.run_ids FROM ${s}.claims c
+  WHERE c.environment_id = (SELECT id FROM ${s}.environments WHERE name = $2::text) AND c.lease_until <= (SELECT at FROM clock)
+  ORDER BY c.lease_until LIMIT (SELECT $3::int)
+  FOR UPDATE OF c SKIP LOCKED
+),
+held AS MATERIALIZED (
+  SELECT r.ctid AS place, r.id, r.claimed_by AS claim_id, r.updated_at AS since
+  FROM (SELECT l.id AS claim_id, x.run_id FROM lapsed l CROSS JOIN LATERAL unnest(l.run_ids) AS x(run_id)) i
+  JOIN ${s}.runs r ON r.id = i.run_id AND r.claimed_by = i.claim_id AND r.status = 'running'
+  LIMIT (SELECT $3::int)
+  FOR NO KEY UPDATE OF r SKIP LOCKED
+),
+rescued AS (
+  UPDATE ${s}.runs r
+  SET status = 'pending', claimed_by = NULL, seq = r.seq + 1, losses = r.losses + 1, updated_at = clock.at
+  FROM clock
+  WHERE r.ctid = ANY (ARRAY(SELECT h.place FROM held h)) AND r.status = 'running'
+  RETURNING r.id, r.seq, r.visit, r.failures, r.losses, r.step, r.gates, r.environment_id, r.lane_id, r.priority, r.available_at, r.position, r.hold, r.updated_at
+),
+recorded AS (
+  INSERT INTO ${s}.history (run_id, seq, visit, attempt, claimed_by, started_at, finished_at, step, outcome)
+  SELECT x.id, x.seq, x.visit, x.failures + x.losses, h.claim_id, h.since, x.updated_at, x.step, 'lost' FROM rescued x JOIN held h ON h.id = x.id
+),
+windowed AS (
+  INSERT INTO ${s}.ready (lane_id, priority, available_at, position, run_id)
+  SELECT -x.lane_id, x.priority, x.available_at, x.position, x.id FROM rescued x WHERE x.hold IS NULL
+  ON CONFLICT DO NOTHING
+),
+freed AS (
+  SELECT x.environment_id, g.gate, count(*)::int AS n FROM rescued x CROSS JOIN LATERAL unnest(x.gates) AS g(gate) WHERE x.gates IS NOT NULL GROUP BY x.environment_id, g.gate
+),
+counters AS MATERIALIZED (
+  SELECT c.environment_id, c.gate FROM ${s}.limit_counters c JOIN freed f ON f.environment_id = c.environment_id AND f.gate = c.gate
+  WHERE c.shard = 0 ORDER BY c.gate FOR UPDATE OF c
+),
+credited AS (
+  UPDATE ${s}.limit_counters c SET held = greatest(c.held - f.n, 0)
+  FROM freed f, counters k
+  WHERE c.environment_id = f.environment_id AND c.gate = f.gate AND c.shard = 0 AND k.environment_id = f.environment_id AND k.gate = f.gate
+)
+SELECT count(*)::int AS rescued, ARRAY(SELECT f.gate FROM freed f) AS gates FROM rescued
+`,
+  (p) => [p.now, p.environment, p.limit],
+)
+
+/** Drops lapsed claims that no run is held under any more. After `rescueLost`, in the same batch. */
+export const dropLapsedClaims = defineStatement<RescueLostParams>(
+  'drop_lapsed_claims',
+  (s) => `
+WITH ${CLOCK},
+lapsed AS MATERIALIZED (
+  SELECT c.ctid AS place FROM ${s}.claims c
+  WHERE c.environment_id = (SELECT id FROM ${s}.environments WHERE name = $2::text) AND c.lease_until <= (SELECT at FROM clock)
+    AND NOT EXISTS (SELECT FROM unnest(c.run_ids) AS x(run_id) JOIN ${s}.runs r ON r.id = x.run_id WHERE r.claimed_by = c.id AND r.status = 'running')
+  ORDER BY c.lease_until LIMIT (SELECT $3::int)
+  FOR UPDATE OF c SKIP LOCKED
+)
+DELETE FROM ${s}.claims c WHERE c.ctid = ANY (ARRAY(SELECT l.place FROM lapsed l))
+`,
+  (p) => [p.now, p.environment, p.limit],
+)

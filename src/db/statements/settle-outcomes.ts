@@ -1,0 +1,227 @@
+/**
+ * What hangs off committed outcomes, in later statements of the same batch. Each finds the transitions of this very transaction by
+ * the history row that was written with them (`xmin` is ours), so a resend after a lost reply changes nothing twice.
+ */
+import { CLOCK, defineStatement } from './statement.ts'
+
+export interface SettledParams {
+  /** The runs whose outcomes were applied in this batch. */
+  readonly ids: readonly string[]
+}
+
+/** Runs of that parameter whose last transition was written by this transaction. */
+const settled = (s: string, ids: string) => `
+settled AS (
+  SELECT r.* FROM ${s}.runs r
+  JOIN ${s}.history h ON h.run_id = r.id AND h.seq = r.seq
+  WHERE r.id = ANY (${ids}::uuid[]) AND h.xmin = pg_current_xact_id()::xid
+)`
+
+export interface ParkParentsParams {
+  readonly now: string | null
+  readonly ids: readonly string[]
+  /** How many children each join needs; null: all that were inserted. */
+  readonly needs: readonly (number | null)[]
+}
+
+/**
+ * Sets the barrier of parents that were parked in this batch to the children that really came to be (a duplicate is not counted).
+ * None: the parent goes on at once.
+ */
+export const parkParents = defineStatement<ParkParentsParams>(
+  'park_parents',
+  (s) => `
+WITH ${CLOCK},
+parked AS (
+  SELECT p.id, least(coalesce(i.need, c.n), c.n) AS remaining
+  FROM unnest($2::uuid[], $3::int[]) AS i(id, need)
+  JOIN ${s}.runs p ON p.id = i.id
+  CROSS JOIN LATERAL (SELECT count(*)::int AS n FROM ${s}.runs k WHERE k.parent_id = p.id AND k.parent_join_seq = p.join_seq) c
+  WHERE p.status = 'waiting' AND p.join_seq = p.seq AND p.join_remaining IS NULL AND p.xmin = pg_current_xact_id()::xid
+),
+updated AS (
+  UPDATE ${s}.runs r
+  SET join_remaining = p.remaining,
+      status = CASE WHEN p.remaining <= 0 THEN 'pending'::${s}.run_status ELSE r.status END,
+      notable = CASE WHEN p.remaining <= 0 THEN NULL ELSE r.notable END,
+      timer_at = CASE WHEN p.remaining <= 0 THEN NULL ELSE r.timer_at END,
+      available_at = clock.at
+  FROM parked p, clock
+  WHERE r.id = p.id
+  RETURNING r.id, r.status, r.lane_id, r.losses, r.priority, r.available_at, r.position, r.hold
+)
+INSERT INTO ${s}.ready (lane_id, priority, available_at, position, run_id)
+SELECT CASE WHEN u.losses > 0 THEN -u.lane_id ELSE u.lane_id END, u.priority, u.available_at, u.position, u.id FROM updated u WHERE u.status = 'pending' AND u.hold IS NULL
+ON CONFLICT DO NOTHING
+`,
+  (p) => [p.now, p.ids, p.needs],
+)
+
+/**
+ * Counts children that ended in this batch against the join of their parent that waits for them, all siblings in one update, and
+ * wakes the parents that have enough. A child of an older join changes nothing.
+ */
+export const creditParents = defineStatement<SettledParams & { readonly now: string | null }>(
+  'credit_parents',
+  (s) => `
+WITH ${CLOCK},
+${settled(s, '$2')},
+ended AS (
+  SELECT x.parent_id, x.parent_join_seq, count(*)::int AS n FROM settled x
+  WHERE x.finished_at IS NOT NULL AND x.parent_join_seq IS NOT NULL GROUP BY x.parent_id, x.parent_join_seq
+),
+credited AS (
+  UPDATE ${s}.runs p
+  SET join_remaining = p.join_remaining - e.n,
+      status = CASE WHEN p.join_remaining - e.n <= 0 THEN 'pending'::${s}.run_status ELSE p.status END,
+      notable = CASE WHEN p.join_remaining - e.n <= 0 THEN NULL ELSE p.notable END,
+      timer_at = CASE WHEN p.join_remaining - e.n <= 0 THEN NULL ELSE p.timer_at END,
+      available_at = CASE WHEN p.join_remaining - e.n <= 0 THEN clock.at ELSE p.available_at END,
+      seq = p.seq + (p.join_remaining - e.n <= 0)::int,
+      updated_at = clock.at
+  FROM ended e, clock
+  WHERE p.id = e.parent_id AND p.join_seq = e.parent_join_seq AND p.status = 'waiting' AND p.join_remaining IS NOT NULL
+  RETURNING p.id, p.status, p.lane_id, p.losses, p.priority, p.available_at, p.position, p.hold
+)
+INSERT INTO ${s}.ready (lane_id, priority, available_at, position, run_id)
+SELECT CASE WHEN c.losses > 0 THEN -c.lane_id ELSE c.lane_id END, c.priority, c.available_at, c.position, c.id FROM credited c WHERE c.status = 'pending' AND c.hold IS NULL
+ON CONFLICT DO NOTHING
+`,
+  (p) => [p.now, p.ids],
+)
+
+export interface ConsumeSignalsParams {
+  /** The step that was shown these signals because it had waited for them; consumed once it has made progress. The arrays are parallel. */
+  readonly runIds: readonly string[]
+  readonly signalIds: readonly string[]
+}
+
+export const consumeSignals = defineStatement<ConsumeSignalsParams>(
+  'consume_signals',
+  (s) => `
+WITH progressed AS (
+  SELECT r.id, r.seq FROM ${s}.runs r JOIN ${s}.history h ON h.run_id = r.id AND h.seq = r.seq
+  WHERE r.id = ANY ($1::uuid[]) AND h.xmin = pg_current_xact_id()::xid AND h.outcome IN ('next', 'continue', 'join', 'done', 'fail', 'discard')
+),
+consumed AS (
+  UPDATE ${s}.signals g SET consumed_seq = p.seq
+  FROM unnest($1::uuid[], $2::bigint[]) AS i(run_id, signal_id) JOIN progressed p ON p.id = i.run_id
+  WHERE g.id = i.signal_id AND g.run_id = i.run_id AND g.consumed_seq IS NULL
+  RETURNING g.id, g.run_id
+)
+UPDATE ${s}.runs r SET signalled = EXISTS (
+  SELECT FROM ${s}.signals g WHERE g.run_id = r.id AND g.consumed_seq IS NULL AND g.id NOT IN (SELECT c.id FROM consumed c))
+WHERE r.id IN (SELECT c.run_id FROM consumed c)
+`,
+  (p) => [p.runIds, p.signalIds],
+)
+
+export interface RecheckWaitsParams {
+  readonly now: string | null
+  /** The runs that were parked on signals in this batch. */
+  readonly ids: readonly string[]
+  /** Signals that the step was already shown, as (run, signal) pairs: by id, since ids commit out of order. */
+  readonly shownRunIds: readonly string[]
+  readonly shownSignalIds: readonly string[]
+}
+
+/**
+ * Wakes what was parked although something it waits for was in the inbox already: a delivery that came before the park saw no waiting
+ * run to wake. Without the exclusion of what was shown, awaiting a pack would spin.
+ */
+export const recheckWaits = defineStatement<RecheckWaitsParams>(
+  'recheck_waits',
+  (s) => `
+WITH ${CLOCK},
+woken AS (
+  UPDATE ${s}.runs r
+  SET status = 'pending', notable = NULL, timer_at = NULL, available_at = clock.at, signalled = true
+  FROM clock
+  WHERE r.id = ANY ($2::uuid[]) AND r.status = 'waiting' AND r.awaits IS NOT NULL AND r.xmin = pg_current_xact_id()::xid
+    AND EXISTS (
+      SELECT FROM ${s}.signals g
+      WHERE g.run_id = r.id AND g.consumed_seq IS NULL AND g.name = ANY (r.awaits)
+        AND NOT EXISTS (SELECT FROM unnest($3::uuid[], $4::bigint[]) AS x(run_id, signal_id) WHERE x.run_id = r.id AND x.signal_id = g.id))
+  RETURNING r.id, r.lane_id, r.losses, r.priority, r.available_at, r.position, r.hold
+)
+INSERT INTO ${s}.ready (lane_id, priority, available_at, position, run_id)
+SELECT CASE WHEN w.losses > 0 THEN -w.lane_id ELSE w.lane_id END, w.priority, w.available_at, w.position, w.id FROM woken w WHERE w.hold IS NULL
+ON CONFLICT DO NOTHING
+`,
+  (p) => [p.now, p.ids, p.shownRunIds, p.shownSignalIds],
+)
+
+/** Gives back the slots of runs that left `running` in this batch, once each: the counter first, who inherits it in a later statement. */
+export const releaseGates = defineStatement<SettledParams>(
+  'release_gates',
+  (s) => `
+WITH ${settled(s, '$1')},
+freed AS (
+  SELECT x.environment_id, g.gate, count(*)::int AS n FROM settled x CROSS JOIN LATERAL unnest(x.gates) AS g(gate)
+  WHERE x.gates IS NOT NULL AND x.status <> 'running' GROUP BY x.environment_id, g.gate
+),
+counters AS MATERIALIZED (
+  SELECT c.environment_id, c.gate FROM ${s}.limit_counters c JOIN freed f ON f.environment_id = c.environment_id AND f.gate = c.gate
+  WHERE c.shard = 0 ORDER BY c.gate FOR UPDATE OF c
+)
+UPDATE ${s}.limit_counters c SET held = greatest(c.held - f.n, 0)
+FROM freed f, counters k
+WHERE c.environment_id = f.environment_id AND c.gate = f.gate AND c.shard = 0 AND k.environment_id = f.environment_id AND k.gate = f.gate
+`,
+  (p) => [p.ids],
+)
+
+export interface HandOverParams {
+  readonly environment: string
+  /** Gates that may have room. */
+  readonly gates: readonly string[]
+}
+
+/** Puts runs blocked on a gate with room back into the claim window, in order, no more than there is room for. */
+export const handOver = defineStatement<HandOverParams>(
+  'hand_over',
+  (s) => `
+WITH room AS (
+  SELECT c.gate,
+    coalesce((SELECT p.concurrency FROM ${s}.limits p WHERE p.environment_id = c.environment_id AND p.name = split_part(c.gate, E'\\x1f', 1)), 1) - c.held AS n
+  FROM ${s}.limit_counters c JOIN ${s}.environments e ON e.id = c.environment_id AND e.name = $1::text
+  WHERE c.gate = ANY ($2::text[]) AND c.shard = 0
+),
+heirs AS MATERIALIZED (
+  SELECT w.place FROM room CROSS JOIN LATERAL (
+    SELECT r.ctid AS place FROM ${s}.runs r JOIN ${s}.environments e ON e.id = r.environment_id AND e.name = $1::text
+    WHERE r.blocked_on = room.gate ORDER BY r.priority, r.available_at, r.position
+    LIMIT greatest(room.n, 0) FOR NO KEY UPDATE OF r SKIP LOCKED
+  ) w
+),
+freed AS (
+  UPDATE ${s}.runs r SET blocked_on = NULL
+  WHERE r.ctid = ANY (ARRAY(SELECT h.place FROM heirs h)) AND r.blocked_on IS NOT NULL
+  RETURNING r.id, r.lane_id, r.losses, r.priority, r.available_at, r.position, r.hold, r.status
+)
+INSERT INTO ${s}.ready (lane_id, priority, available_at, position, run_id)
+SELECT CASE WHEN f.losses > 0 THEN -f.lane_id ELSE f.lane_id END, f.priority, f.available_at, f.position, f.id FROM freed f WHERE f.hold IS NULL AND f.status = 'pending'
+ON CONFLICT DO NOTHING
+`,
+  (p) => [p.environment, p.gates],
+)
+
+/** Frees the business keys of runs that ended in this batch. */
+export const releaseKeys = defineStatement<SettledParams>(
+  'release_keys',
+  (s) => `
+WITH ${settled(s, '$1')}
+DELETE FROM ${s}.uniques u
+WHERE u.run_id IN (SELECT x.id FROM settled x WHERE x.finished_at IS NOT NULL) AND u.expires_at IS NULL
+`,
+  (p) => [p.ids],
+)
+
+/** Ends claims whose runs are all settled. */
+export const endClaims = defineStatement<{ readonly claimIds: readonly string[] }>(
+  'end_claims',
+  (s) => `
+DELETE FROM ${s}.claims c WHERE c.id = ANY ($1::uuid[])
+`,
+  (p) => [p.claimIds],
+)

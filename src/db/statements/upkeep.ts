@@ -1,0 +1,153 @@
+import { CLOCK, defineStatement } from './statement.ts'
+
+export interface UpkeepParams {
+  readonly now: string | null
+  readonly environment: string
+  readonly limit: number
+}
+
+/** Notes that a tick was here, and who does the shared upkeep now: only one of many ticks gets the row. */
+export const takeUpkeep = defineStatement<{ readonly now: string | null; readonly source: string; readonly nextInMs: number }>(
+  'take_upkeep',
+  (s) => `
+WITH ${CLOCK}
+UPDATE ${s}.meta m SET upkeep_at = clock.at + make_interval(secs => $3::float8 / 1000), last_tick_at = clock.at, last_tick_source = $2::text
+FROM clock
+WHERE m.singleton AND m.upkeep_at <= clock.at
+RETURNING m.min_build
+`,
+  (p) => [p.now, p.source, p.nextInMs],
+)
+
+/** Lanes looked at in one pass of retention. */
+const LANES_PER_PASS = 50
+
+/**
+ * Deletes ended runs whose retention is over, with all that belongs to them, bounded. Walks `runs_list_idx` of the lanes that were
+ * looked at longest ago, each from where the last pass came to: ended runs need no index of their own, so finishing one stays cheap,
+ * and runs that live long are passed over once a round, not once a pass. Spared: children whose parent has not yet committed the step
+ * that reads them. `more`: a lane was not walked to its end.
+ */
+export const pruneEnded = defineStatement<UpkeepParams & { readonly minRetentionSeconds: number }>(
+  'prune_ended',
+  (s) => `
+WITH ${CLOCK},
+picked AS MATERIALIZED (
+  SELECT l.id, l.prune_cursor_at, l.prune_cursor_position FROM ${s}.lanes l
+  WHERE l.environment_id = (SELECT id FROM ${s}.environments WHERE name = $2::text)
+  ORDER BY l.pruned_at, l.id LIMIT ${LANES_PER_PASS} FOR UPDATE OF l SKIP LOCKED
+),
+share AS (SELECT greatest($3::int / greatest(count(*), 1), 1) AS n FROM picked),
+examined AS MATERIALIZED (
+  SELECT x.* FROM picked p
+  CROSS JOIN LATERAL (
+    SELECT r.id, r.lane_id, r.created_at, r.position,
+      r.finished_at + make_interval(secs => CASE WHEN r.status = 'completed' THEN r.retention_seconds ELSE r.failed_retention_seconds END) <= (SELECT at FROM clock) AS over
+    FROM ${s}.runs r
+    WHERE r.lane_id = p.id AND r.created_at <= (SELECT at FROM clock) - make_interval(secs => $4::float8)
+      AND (r.created_at, r.position) > (coalesce(p.prune_cursor_at, '-infinity'), coalesce(p.prune_cursor_position, 0))
+    ORDER BY r.created_at, r.position LIMIT (SELECT n FROM share)
+  ) x
+),
+doomed AS MATERIALIZED (
+  SELECT r.ctid AS place FROM ${s}.runs r
+  WHERE r.id = ANY (ARRAY(SELECT x.id FROM examined x WHERE x.over)) AND r.finished_at IS NOT NULL
+    AND NOT EXISTS (
+      SELECT FROM ${s}.runs p WHERE p.id = r.parent_id AND p.join_seq = r.parent_join_seq AND p.status NOT IN ('completed', 'failed', 'cancelled', 'discarded'))
+  FOR UPDATE OF r SKIP LOCKED
+),
+gone AS (DELETE FROM ${s}.runs r WHERE r.ctid = ANY (ARRAY(SELECT d.place FROM doomed d)) AND r.finished_at IS NOT NULL RETURNING r.id),
+no_history AS (DELETE FROM ${s}.history h WHERE h.run_id = ANY (ARRAY(SELECT g.id FROM gone g))),
+no_signals AS (DELETE FROM ${s}.signals x WHERE x.run_id = ANY (ARRAY(SELECT g.id FROM gone g))),
+no_keys AS (DELETE FROM ${s}.uniques u WHERE u.run_id = ANY (ARRAY(SELECT g.id FROM gone g))),
+reached AS (
+  SELECT p.id, count(x.id) >= (SELECT n FROM share) AS more, max(x.created_at) AS at,
+    (SELECT y.position FROM examined y WHERE y.lane_id = p.id ORDER BY y.created_at DESC, y.position DESC LIMIT 1) AS position
+  FROM picked p LEFT JOIN examined x ON x.lane_id = p.id GROUP BY p.id
+),
+moved AS (
+  UPDATE ${s}.lanes l
+  SET pruned_at = clock.at, prune_cursor_at = CASE WHEN r.more THEN r.at END, prune_cursor_position = CASE WHEN r.more THEN r.position END
+  FROM reached r, clock WHERE l.id = r.id
+)
+SELECT (SELECT count(*)::int FROM gone) AS pruned, coalesce((SELECT bool_or(r.more) FROM reached r), false) AS more
+`,
+  (p) => [p.now, p.environment, p.limit, p.minRetentionSeconds],
+)
+
+export const pruneReceipts = defineStatement<UpkeepParams>(
+  'prune_receipts',
+  (s) => `
+WITH ${CLOCK},
+expired AS MATERIALIZED (
+  SELECT t.ctid AS place FROM ${s}.receipts t
+  WHERE t.environment_id = (SELECT id FROM ${s}.environments WHERE name = $2::text) AND t.expires_at <= (SELECT at FROM clock)
+  ORDER BY t.expires_at LIMIT (SELECT $3::int) FOR UPDATE OF t SKIP LOCKED
+),
+gone AS (DELETE FROM ${s}.receipts t WHERE t.ctid = ANY (ARRAY(SELECT e.place FROM expired e)) RETURNING 1)
+SELECT count(*)::int AS pruned FROM gone
+`,
+  (p) => [p.now, p.environment, p.limit],
+)
+
+/** Locks counters before `healGates` recounts them: whoever takes or gives a slot holds the row, so the next snapshot has them all. */
+export const lockGates = defineStatement<{ readonly environment: string; readonly limit: number }>(
+  'lock_gates',
+  (s) => `
+SELECT FROM ${s}.limit_counters c
+WHERE c.environment_id = (SELECT id FROM ${s}.environments WHERE name = $1::text) AND c.held > 0
+ORDER BY c.gate LIMIT (SELECT $2::int) FOR UPDATE SKIP LOCKED
+`,
+  (p) => [p.environment, p.limit],
+)
+
+/** Sets locked counters to what the runs in hand really hold. */
+export const healGates = defineStatement<{ readonly environment: string }>(
+  'heal_gates',
+  (s) => `
+WITH environment AS (SELECT id FROM ${s}.environments WHERE name = $1::text),
+truth AS (
+  SELECT g.gate, count(*)::int AS held
+  FROM ${s}.claims c CROSS JOIN LATERAL unnest(c.run_ids) AS x(run_id)
+  JOIN ${s}.runs r ON r.id = x.run_id AND r.status = 'running' AND r.claimed_by = c.id
+  CROSS JOIN LATERAL unnest(r.gates) AS g(gate)
+  WHERE c.environment_id = (SELECT id FROM environment)
+  GROUP BY g.gate
+),
+locked AS MATERIALIZED (
+  SELECT c.gate FROM ${s}.limit_counters c WHERE c.environment_id = (SELECT id FROM environment) AND c.held > 0 ORDER BY c.gate FOR UPDATE SKIP LOCKED
+)
+UPDATE ${s}.limit_counters c SET held = coalesce((SELECT t.held FROM truth t WHERE t.gate = c.gate), 0)
+WHERE c.environment_id = (SELECT id FROM environment) AND c.gate IN (SELECT gate FROM locked) AND c.shard = 0
+  AND c.held IS DISTINCT FROM coalesce((SELECT t.held FROM truth t WHERE t.gate = c.gate), 0)
+`,
+  (p) => [p.environment],
+)
+
+/** Gates that somebody is blocked on: each one a probe of a loose index scan. */
+export const readBlockedGates = defineStatement<{ readonly environment: string; readonly limit: number }>(
+  'read_blocked_gates',
+  (s) => `
+WITH RECURSIVE walk AS (
+  SELECT f.gate, 1 AS steps FROM (SELECT r.blocked_on AS gate FROM ${s}.runs r WHERE r.blocked_on IS NOT NULL ORDER BY r.blocked_on LIMIT 1) f
+  UNION ALL
+  SELECT n.gate, w.steps + 1 FROM walk w
+  CROSS JOIN LATERAL (SELECT r.blocked_on AS gate FROM ${s}.runs r WHERE r.blocked_on > w.gate ORDER BY r.blocked_on LIMIT 1) n
+  WHERE w.steps < $2::int
+)
+SELECT w.gate FROM walk w
+JOIN ${s}.limit_counters c ON c.gate = w.gate AND c.environment_id = (SELECT id FROM ${s}.environments WHERE name = $1::text)
+`,
+  (p) => [p.environment, p.limit],
+)
+
+export const declareLimits = defineStatement<{ readonly environment: string; readonly names: readonly string[]; readonly concurrency: readonly number[] }>(
+  'declare_limits',
+  (s) => `
+INSERT INTO ${s}.limits (environment_id, name, concurrency)
+SELECT e.id, i.name, i.concurrency FROM unnest($2::text[], $3::int[]) AS i(name, concurrency) JOIN ${s}.environments e ON e.name = $1::text
+ORDER BY i.name
+ON CONFLICT (environment_id, name) DO UPDATE SET concurrency = excluded.concurrency WHERE limits.concurrency IS DISTINCT FROM excluded.concurrency
+`,
+  (p) => [p.environment, p.names, p.concurrency],
+)

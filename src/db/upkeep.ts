@@ -1,0 +1,31 @@
+import type { StoreContext } from './context.ts'
+import { handOver } from './statements/settle-outcomes.ts'
+import { healGates, lockGates, pruneEnded, pruneReceipts, readBlockedGates, takeUpkeep } from './statements/upkeep.ts'
+
+/** Rows deleted by one pass of each kind: some milliseconds of work, so that no pass holds up a tick. */
+const PRUNED_AT_ONCE = 2_000
+/** Gates recounted, and gates with waiters looked at, by one pass. */
+const GATES_AT_ONCE = 1_000
+
+/**
+ * The duties nobody else has: retention, expired receipts, slots of gates that no run holds any more, and runs blocked on a gate that
+ * has room. Only the tick that moves `meta.upkeep_at` does them; each is bounded. `more`: retention did not get to its end.
+ */
+export async function upkeep(
+  context: StoreContext,
+  request: { readonly source: string; readonly nextInMs: number; readonly minRetentionSeconds: number },
+): Promise<{ readonly pruned: number; readonly more: boolean }> {
+  const { database, schema, environment } = context
+  const now = context.now()
+  const [taken = []] = await database.batch([takeUpkeep(schema, { now, source: request.source, nextInMs: request.nextInMs })])
+  if (taken.length === 0) return { pruned: 0, more: false }
+  const [, , blocked = [], ended = []] = await database.batch([
+    lockGates(schema, { environment, limit: GATES_AT_ONCE }),
+    healGates(schema, { environment }),
+    readBlockedGates(schema, { environment, limit: GATES_AT_ONCE }),
+    pruneEnded(schema, { now, environment, limit: PRUNED_AT_ONCE, minRetentionSeconds: request.minRetentionSeconds }),
+    pruneReceipts(schema, { now, environment, limit: PRUNED_AT_ONCE }),
+  ])
+  if (blocked.length > 0) await database.batch([handOver(schema, { environment, gates: blocked.map((row) => String(row['gate'])) })])
+  return { pruned: Number(ended[0]?.['pruned'] ?? 0), more: ended[0]?.['more'] === true }
+}
