@@ -1,4 +1,6 @@
 import type { AnyDefinition } from './definition.ts'
+import { notAllowed } from './errors.ts'
+import { checkKey } from './names.ts'
 
 /** Between the name of a limit and its partition: names and partitions are printable, so they never hold it. */
 export const GATE_PART_SEPARATOR = '\u001f'
@@ -15,12 +17,23 @@ export function queueLimitName(queue: string): string {
   return `queue:${queue}`
 }
 
+/** Refuses, with `invalid_configuration`, a limit whose name would be taken for exclusive keys or for the cap of a queue. */
+export function checkLimitName(name: string): void {
+  if (name !== EXCLUSIVE && !name.startsWith('queue:')) return
+  throw notAllowed('invalid_configuration', {
+    field: 'limit.name',
+    got: name,
+    allowed: 'any but "key" and "queue:…", which pawl uses',
+  })
+}
+
 /**
  * The gates a run of that definition must pass: its exclusive key, its limits with a concurrency, the cap of its queue. Sorted, each
- * once; null when there is none.
+ * once; null when there is none. Throws `invalid_request` for a value that is no key, and whatever the definition's own functions throw.
  */
 export function gatesOf(params: {
-  readonly definition: AnyDefinition
+  /** Undefined when this build does not know it: then the queue alone counts. */
+  readonly definition: AnyDefinition | undefined
   readonly input: unknown
   readonly tenant: string
   readonly queue: string
@@ -28,12 +41,22 @@ export function gatesOf(params: {
 }): readonly string[] | null {
   const { definition, input, tenant, queue } = params
   const gates = new Set<string>()
+  if (params.queueIsCapped) gates.add(toGate(queueLimitName(queue), ''))
+  for (const gate of definition ? ownGates(definition, input, tenant) : []) gates.add(gate)
+  return gates.size === 0 ? null : [...gates].sort()
+}
+
+function* ownGates(definition: AnyDefinition, input: unknown, tenant: string): Generator<string> {
   const exclusive = definition.concurrencyKey?.(input)
-  if (exclusive !== undefined) gates.add(toGate(EXCLUSIVE, `${tenant}:${exclusive}`))
+  if (exclusive !== undefined)
+    yield toGate(EXCLUSIVE, `${tenant}${GATE_PART_SEPARATOR}${checkValue(exclusive, definition, 'concurrencyKey')}`)
   for (const use of definition.limits) {
     if (use.policy.concurrency === undefined) continue
-    gates.add(toGate(use.name, use.partition(input) ?? ''))
+    const partition = use.partition(input)
+    yield toGate(use.name, partition === undefined ? '' : checkValue(partition, definition, `limits "${use.name}"`))
   }
-  if (params.queueIsCapped) gates.add(toGate(queueLimitName(queue), ''))
-  return gates.size === 0 ? null : [...gates].sort()
+}
+
+function checkValue(value: unknown, definition: AnyDefinition, member: string): string {
+  return checkKey(value, { field: `"${definition.name}".${member}`, code: 'invalid_request' })
 }

@@ -1,15 +1,20 @@
 /** From a call to a run that can be stored: the one way in, for spawns, children, schedules and webhooks alike. */
-import { DEFAULT_PRIORITY, MAX_PAYLOAD_BYTES } from './bounds.ts'
-import type { AnyDefinition } from './definition.ts'
+import { DEFAULT_PRIORITY, DEFAULT_RETENTION_COMPLETED_MS, DEFAULT_RETENTION_FAILED_MS, MAX_PAYLOAD_BYTES } from './bounds.ts'
+import type { AnyDefinition, RetentionMs } from './definition.ts'
 import { notAllowed, PawlError } from './errors.ts'
 import { gatesOf } from './gate.ts'
 import { uuidv7 } from './ids.ts'
-import { toStored } from './json.ts'
-import { checkKey } from './names.ts'
+import { JOB_STEP } from './job.ts'
+import { type StoredJson, toStored, utf8Length } from './json.ts'
+import { checkKey, checkTags } from './names.ts'
 import type { Call } from './outcome.ts'
 import type { Registry } from './registry.ts'
-import { parseOptional } from './schema.ts'
+import { DEFAULT_RETRY } from './retry.ts'
+import { parse, parseOptional, type Schema } from './schema.ts'
 import type { NewRun, Receipt } from './store.ts'
+
+/** A call as `with` makes it, or one that leaves the version to be the latest. */
+export type NewRunCall = Omit<Call, 'version' | '__result'> & { readonly version: number | undefined }
 
 export interface ToNewRunOptions {
   readonly registry: Registry
@@ -20,76 +25,134 @@ export interface ToNewRunOptions {
   /** Headers inherited from a parent or a request; the call's own win. */
   readonly headers?: Readonly<Record<string, string>> | undefined
   readonly maxPayloadBytes?: number | undefined
+  /** Attempts where neither the call nor the definition says. */
+  readonly maxAttempts?: number | undefined
 }
 
 /**
- * Checks the input against its schema and resolves every default. The input is stored as sent. Throws unknown_definition,
- * invalid_input, invalid_state, payload_too_large, invalid_request. Costs no request.
+ * Checks the input against its schema and resolves every default. The input is stored as sent. A definition that this build does not
+ * know is refused unless the call says queue and version: then it is stored unchecked, for a build that does know it.
+ * Throws unknown_definition, invalid_input, invalid_state, payload_too_large, invalid_request. Costs no request.
  */
-export async function toNewRun(call: Call, options: ToNewRunOptions): Promise<NewRun> {
+export async function toNewRun(call: NewRunCall, options: ToNewRunOptions): Promise<NewRun> {
   const { registry, tenant, maxPayloadBytes = MAX_PAYLOAD_BYTES } = options
-  const definition = registry.find(call.definition, call.version)
-  if (definition === undefined) throw unknownDefinition(call, registry)
-  const input = toStored(call.input ?? null, { field: 'input', maxBytes: maxPayloadBytes, code: 'invalid_input' })
-  const parsed = await parseOptional(definition.input, call.input ?? null, { code: 'invalid_input', field: 'input' })
-  const state = await initialStateOf(definition, parsed, maxPayloadBytes)
-  const queue = call.queue ?? definition.queue
+  const definition = findDefinition(call, registry)
+  const input = toStored(call.input, { field: 'input', maxBytes: maxPayloadBytes, code: 'invalid_input' })
+  // what a handler will read: a Date has become text by then, and must be refused here if it cannot be that
+  const parsed = definition && (await parseInput(definition, JSON.parse(input.text)))
+  const state = definition && (await initialStateOf(definition, parsed, maxPayloadBytes))
+  const queue = call.queue ?? definition?.queue ?? ''
+  const queueIsCapped = registry.queues.get(queue)?.concurrency !== undefined
+  const retention = definition?.retentionMs ?? DEFAULT_RETENTION
+  const headers = headersOf(call, options)
   return {
     id: options.id ?? uuidv7(),
     idIsCallers: options.id !== undefined,
     tenant,
     queue,
-    definition: definition.name,
-    version: definition.version,
-    step: definition.initial,
-    priority: call.priority ?? definition.priority ?? DEFAULT_PRIORITY,
+    definition: call.definition,
+    // an unknown definition comes with its version
+    version: definition?.version ?? call.version ?? 1,
+    step: definition?.initial ?? JOB_STEP,
+    priority: call.priority ?? definition?.priority ?? DEFAULT_PRIORITY,
     delayMs: call.delayMs ?? null,
     runAt: call.at === undefined ? null : Date.parse(call.at),
-    maxAttempts: call.maxAttempts ?? definition.retry.maxAttempts,
-    retentionSeconds: toSeconds(definition.retentionMs.completed),
-    failedRetentionSeconds: toSeconds(definition.retentionMs.failed),
+    maxAttempts: call.maxAttempts ?? attemptsOf(definition, options.maxAttempts),
+    retentionSeconds: toSeconds(retention.completed),
+    failedRetentionSeconds: toSeconds(retention.failed),
     input: input.text,
     state: state?.text ?? null,
-    payloadBytes: input.bytes + (state?.bytes ?? 0),
-    key: keyOf(call, definition, parsed),
-    gates: gatesOf({ definition, input: parsed, tenant, queue, queueIsCapped: registry.queues.get(queue)?.concurrency !== undefined }),
+    payloadBytes: input.bytes + (state?.bytes ?? 0) + (headers === null ? 0 : utf8Length(headers)),
+    key: call.key ?? (definition ? ownKeyOf(definition, parsed) : null),
+    gates: askDefinition(call.definition, () => gatesOf({ definition, input: parsed, tenant, queue, queueIsCapped })),
     tags: tagsOf(call, definition),
-    headers: headersOf(call, options),
+    headers,
     origin: options.origin === undefined ? null : toStored(options.origin, { field: 'origin', code: 'invalid_request' }).text,
     receipt: options.receipt ?? null,
   }
 }
 
-function unknownDefinition(call: Call, registry: Registry): PawlError {
+function findDefinition(call: NewRunCall, registry: Registry): AnyDefinition | undefined {
+  const found = registry.find(call.definition, call.version)
+  if (found !== undefined || (call.queue !== undefined && call.version !== undefined)) return found
   const known = registry.versions(call.definition)
-  if (known.length > 0) return notAllowed('unknown_definition', { field: 'version', got: call.version, allowed: `one of ${known.join(', ')}` })
+  if (known.length > 0) return refuseDefinition('version', call.version, `one of ${known.join(', ')}`)
   const names = registry.names.slice(0, 20).join(', ')
-  return notAllowed('unknown_definition', { field: 'definition', got: call.definition, allowed: names === '' ? 'none is registered' : `one of ${names}` })
+  return refuseDefinition('definition', call.definition, names === '' ? 'none is registered' : `one of ${names}`)
 }
 
-async function initialStateOf(definition: AnyDefinition, input: unknown, maxBytes: number): Promise<{ readonly text: string; readonly bytes: number } | null> {
-  if (definition.kind !== 'machine') return null
-  const first = definition.initialState ? definition.initialState(input) : input
-  const state = await parseOptional(definition.state, first, { code: definition.initialState ? 'invalid_state' : 'invalid_input', field: 'state' })
-  return toStored(state, { field: 'state', maxBytes, code: 'invalid_state' })
+function refuseDefinition(field: string, got: unknown, known: string): never {
+  throw notAllowed('unknown_definition', { field, got, allowed: `${known} (for another build: queue and version, both said)` })
 }
+
+/**
+ * The stored input as the definition's schema gives it, at spawn and for the handler alike. Nothing sent is stored as null, so a schema
+ * that refuses null is asked about `undefined`. A job without a schema takes nothing.
+ * @throws PawlError `invalid_input` with pointers.
+ */
+export async function parseInput(definition: AnyDefinition, stored: unknown): Promise<unknown> {
+  const { input: schema, name } = definition
+  const isNothing = stored === null || stored === undefined
+  if (schema === undefined) {
+    if (isNothing) return null
+    throw notAllowed('invalid_input', { field: 'input', got: stored, allowed: `nothing: "${name}" declares no input` })
+  }
+  const options = { code: 'invalid_input', field: 'input' } as const
+  if (!isNothing) return parse(schema, stored, options)
+  return parse(schema, (await accepts(schema, null)) ? null : undefined, options)
+}
+
+async function accepts(schema: Schema, value: unknown): Promise<boolean> {
+  return !(await schema['~standard'].validate(value)).issues
+}
+
+async function initialStateOf(definition: AnyDefinition, input: unknown, maxBytes: number): Promise<StoredJson | null> {
+  const { initialState, state: schema } = definition
+  if (definition.kind !== 'machine') return null
+  const options = { field: 'state', code: 'invalid_state' } as const
+  // an input that is the state has just been parsed with the same schema
+  if (!initialState && definition.input === schema) return toStored(input, { ...options, maxBytes })
+  const first = initialState ? askDefinition(definition.name, () => initialState(input)) : input
+  return toStored(await parseOptional(schema, first, options), { ...options, maxBytes })
+}
+
+/** What the user's own function says. A failure in it is a mistake of the definition, not of the request. */
+function askDefinition<T>(name: string, ask: () => T): T {
+  try {
+    return ask()
+  } catch (cause) {
+    if (cause instanceof PawlError) throw cause
+    const message = cause instanceof Error ? cause.message : String(cause)
+    const detail = `A function of "${name}" (key, concurrencyKey, limits, initialState) threw: ${message.slice(0, 500)}`
+    throw new PawlError('invalid_configuration', detail, { field: name, cause })
+  }
+}
+
+function ownKeyOf(definition: AnyDefinition, input: unknown): string | null {
+  const key = askDefinition(definition.name, () => definition.key?.(input))
+  return key === undefined ? null : checkKey(key, { field: `"${definition.name}".key`, code: 'invalid_request' })
+}
+
+const DEFAULT_RETENTION: RetentionMs = { completed: DEFAULT_RETENTION_COMPLETED_MS, failed: DEFAULT_RETENTION_FAILED_MS }
 
 /** Seconds as an int4 holds them: 68 years at most. */
 function toSeconds(ms: number): number {
   return Math.min(Math.ceil(ms / 1000), 2_147_483_647)
 }
 
-function keyOf(call: Call, definition: AnyDefinition, input: unknown): string | null {
-  const key = call.key ?? definition.key?.(input)
-  return key === undefined ? null : checkKey(key, { field: 'key', code: 'invalid_request' })
+/** The definition's own word, then the client's default, then what a definition has when nobody says. */
+function attemptsOf(definition: AnyDefinition | undefined, clientDefault: number | undefined): number {
+  const declared = definition?.declaredRetry
+  const own = definition?.retry.maxAttempts ?? DEFAULT_RETRY.maxAttempts
+  return declared === 'none' || declared?.maxAttempts !== undefined ? own : (clientDefault ?? own)
 }
 
-function tagsOf(call: Call, definition: AnyDefinition): readonly string[] | null {
-  const tags = [...new Set([...definition.tags, ...(call.tags ?? [])])]
-  return tags.length === 0 ? null : tags
+function tagsOf(call: NewRunCall, definition: AnyDefinition | undefined): readonly string[] | null {
+  const tags = [...new Set([...(definition?.tags ?? []), ...(call.tags ?? [])])]
+  return tags.length === 0 ? null : checkTags(tags, { field: 'tags', code: 'invalid_request' })
 }
 
-function headersOf(call: Call, options: ToNewRunOptions): string | null {
+function headersOf(call: NewRunCall, options: ToNewRunOptions): string | null {
   const headers = { ...options.headers, ...call.headers }
   return Object.keys(headers).length === 0 ? null : JSON.stringify(headers)
 }
