@@ -1,0 +1,144 @@
+import { CLOCK, defineStatement, epochMs } from './statement.ts'
+
+export interface ReadStatsParams {
+  readonly now: string | null
+  readonly environment: string
+  /** Null: all tenants. */
+  readonly tenant: string | null
+}
+
+/** Entries of an index that one number may count, over all lanes: tens of milliseconds. */
+const MAX_COUNTED = 100_000
+/** Rows of `runs` that one number may visit. */
+const MAX_VISITED = 50_000
+/** A lane's part of `MAX_COUNTED`, at least. */
+const MIN_COUNTED_PER_LANE = 1_000
+/** Distinct priorities in the window of one lane that are looked at. */
+const MAX_PRIORITIES = 64
+
+/** First in line of each priority in the lanes of `lane`: a scan that leaps from priority to priority, whatever lies between. */
+const firstInLine = (s: string) =>
+  `
+first_in_line AS (
+  SELECT l.id, side.sign, f.priority, f.available_at, 1 AS step
+  FROM lane l CROSS JOIN (VALUES (1), (-1)) AS side(sign)
+  CROSS JOIN LATERAL (SELECT y.priority, y.available_at FROM ${s}.ready y WHERE y.lane_id = l.id * side.sign ORDER BY y.priority, y.available_at LIMIT 1) f
+  UNION ALL
+  SELECT g.id, g.sign, f.priority, f.available_at, g.step + 1
+  FROM first_in_line g
+  CROSS JOIN LATERAL (
+    SELECT y.priority, y.available_at FROM ${s}.ready y WHERE y.lane_id = g.id * g.sign AND y.priority > g.priority ORDER BY y.priority, y.available_at LIMIT 1
+  ) f
+  WHERE g.step < ${MAX_PRIORITIES}
+)`.trim()
+
+/** The order is that of the index: without it a scan of the table, stopping early by luck, may look cheaper. */
+const counted = (from: string, where: string, order: string) =>
+  `(SELECT count(*) FROM (SELECT FROM ${from} WHERE ${where} ORDER BY ${order} LIMIT (SELECT n FROM share)) x)::int`
+
+const countedReady = (s: string, lane: string) =>
+  counted(`${s}.ready y`, `y.lane_id = ${lane}`, 'y.priority, y.available_at, y.position')
+
+const countedNotable = (s: string, status: string) =>
+  counted(`${s}.runs r`, `r.notable IS NOT NULL AND r.notable = '${status}' AND r.lane_id = l.id`, 'r.created_at, r.position')
+
+/**
+ * What there is, by queue, in one snapshot. What moves is counted where it lies (`ready`, `runs_timer_idx`, `runs_blocked_idx`,
+ * `claims`), what rests by `runs_notable_idx` and `runs_list_idx`; completed is what remains. Each count stops at a bound: exact
+ * below it, "at least" at it.
+ */
+export const readStats = defineStatement<ReadStatsParams>(
+  'read_stats',
+  (s) => `
+WITH RECURSIVE ${CLOCK},
+environment AS (SELECT e.id FROM ${s}.environments e WHERE e.name = $2::text),
+lane AS MATERIALIZED (
+  SELECT l.id, l.queue FROM ${s}.lanes l WHERE l.environment_id = (SELECT id FROM environment) AND ($3::text IS NULL OR l.tenant = $3::text)
+),
+share AS (SELECT greatest(${MIN_COUNTED_PER_LANE}, ${MAX_COUNTED} / greatest((SELECT count(*) FROM lane), 1))::int AS n),
+${firstInLine(s)},
+oldest AS (SELECT g.id, min(g.available_at) AS due_at FROM first_in_line g GROUP BY g.id),
+delayed AS (
+  SELECT t.lane_id, count(*)::int AS n
+  FROM (SELECT r.lane_id, r.status FROM ${s}.runs r
+    WHERE r.environment_id = (SELECT id FROM environment) AND r.timer_at IS NOT NULL ORDER BY r.timer_at LIMIT ${MAX_VISITED}) t
+  WHERE t.status = 'pending' GROUP BY t.lane_id
+),
+blocked AS (
+  SELECT b.lane_id, count(*)::int AS n
+  FROM (SELECT r.lane_id FROM ${s}.runs r
+    WHERE r.blocked_on IS NOT NULL ORDER BY r.blocked_on, r.priority, r.available_at, r.position LIMIT ${MAX_VISITED}) b
+  GROUP BY b.lane_id
+),
+running AS (
+  SELECT r.lane_id, count(*)::int AS n
+  FROM (SELECT x.id FROM ${s}.claims c CROSS JOIN LATERAL unnest(c.run_ids) AS x(id) WHERE c.environment_id = (SELECT id FROM environment) LIMIT ${MAX_VISITED}) h
+  CROSS JOIN LATERAL (SELECT k.lane_id, k.status FROM ${s}.runs k WHERE k.id = h.id OFFSET 0) r
+  WHERE r.status = 'running' GROUP BY r.lane_id
+),
+counts AS (
+  SELECT l.queue, o.due_at,
+    ${countedReady(s, 'l.id')} + ${countedReady(s, '-l.id')} AS ready,
+    coalesce(d.n, 0) AS delayed, coalesce(b.n, 0) AS blocked, coalesce(g.n, 0) AS running,
+    ${countedNotable(s, 'waiting')} AS waiting,
+    ${countedNotable(s, 'failed')} AS failed,
+    ${countedNotable(s, 'cancelled')} AS cancelled,
+    ${countedNotable(s, 'discarded')} AS discarded,
+    ${countedNotable(s, 'uncertain')} AS uncertain,
+    ${counted(`${s}.runs r`, 'r.lane_id = l.id', 'r.created_at, r.position')} AS total
+  FROM lane l
+  LEFT JOIN oldest o ON o.id = l.id
+  LEFT JOIN delayed d ON d.lane_id = l.id
+  LEFT JOIN blocked b ON b.lane_id = l.id
+  LEFT JOIN running g ON g.lane_id = l.id
+),
+by_queue AS (
+  SELECT c.queue, min(c.due_at) AS due_at, sum(c.ready)::int AS ready, sum(c.delayed)::int AS delayed, sum(c.blocked)::int AS blocked,
+    sum(c.running)::int AS running, sum(c.waiting)::int AS waiting, sum(c.failed)::int AS failed, sum(c.cancelled)::int AS cancelled,
+    sum(c.discarded)::int AS discarded, sum(c.uncertain)::int AS uncertain,
+    sum(greatest(c.total - c.ready - c.delayed - c.blocked - c.running - c.waiting - c.failed - c.cancelled - c.discarded - c.uncertain, 0))::int AS completed
+  FROM counts c GROUP BY c.queue
+),
+named AS (
+  SELECT q.queue AS name FROM by_queue q
+  UNION
+  SELECT q.name FROM ${s}.queues q WHERE q.environment_id = (SELECT id FROM environment)
+)
+SELECT ${epochMs('clock.at')} AS now, n.name, ${epochMs('q.due_at')} AS oldest_due_at,
+  coalesce((SELECT p.paused FROM ${s}.queues p WHERE p.environment_id = (SELECT id FROM environment) AND p.name = n.name), false) AS paused,
+  coalesce(q.ready, 0) AS ready, coalesce(q.delayed, 0) AS delayed, coalesce(q.blocked, 0) AS blocked, coalesce(q.running, 0) AS running,
+  coalesce(q.waiting, 0) AS waiting, coalesce(q.failed, 0) AS failed, coalesce(q.cancelled, 0) AS cancelled,
+  coalesce(q.discarded, 0) AS discarded, coalesce(q.uncertain, 0) AS uncertain, coalesce(q.completed, 0) AS completed
+FROM clock
+LEFT JOIN named n ON true
+LEFT JOIN by_queue q ON q.queue = n.name
+ORDER BY n.name
+`,
+  (p) => [p.now, p.environment, p.tenant],
+)
+
+/**
+ * Which schema this is, when it was last ticked, and the oldest thing that is due and not yet taken: in the window of an open lane,
+ * a timer or a lease that has run out.
+ */
+export const readHealth = defineStatement<{ readonly now: string | null; readonly environment: string }>(
+  'read_health',
+  (s) => `
+WITH RECURSIVE ${CLOCK},
+environment AS (SELECT e.id FROM ${s}.environments e WHERE e.name = $2::text),
+lane AS MATERIALIZED (SELECT l.id FROM ${s}.lanes l WHERE l.environment_id = (SELECT id FROM environment) AND NOT l.paused),
+${firstInLine(s)},
+timer AS (
+  SELECT r.timer_at AS at FROM ${s}.runs r
+  WHERE r.environment_id = (SELECT id FROM environment) AND r.timer_at IS NOT NULL ORDER BY r.timer_at LIMIT 1
+),
+lease AS (SELECT c.lease_until AS at FROM ${s}.claims c WHERE c.environment_id = (SELECT id FROM environment) ORDER BY c.lease_until LIMIT 1)
+SELECT ${epochMs('clock.at')} AS now, m.schema_version, m.min_build, ${epochMs('m.last_tick_at')} AS last_tick_at, m.last_tick_source,
+  ${epochMs(`least(
+    (SELECT min(g.available_at) FROM first_in_line g),
+    (SELECT t.at FROM timer t WHERE t.at <= (SELECT at FROM clock)),
+    (SELECT t.at FROM lease t WHERE t.at <= (SELECT at FROM clock)))`)} AS oldest_due_at
+FROM ${s}.meta m, clock
+`,
+  (p) => [p.now, p.environment],
+)
