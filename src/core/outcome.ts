@@ -18,7 +18,15 @@ export interface RunError {
   readonly name?: string | undefined
   readonly stack?: string | undefined
   readonly data?: unknown
+  /** Why it was the end: set on the error of an ended run. */
+  readonly cause?: TerminalCause | undefined
 }
+
+/**
+ * Why a run ended without a result: no attempt was left, the handler said so, it snoozed too often, its result or error could not be
+ * stored, its host was killed too often, or it was cancelled.
+ */
+export type TerminalCause = 'exhausted' | 'declined' | 'snooze_limit' | 'unstorable' | 'lost' | 'cancelled'
 
 /** A child to be spawned, made by `definition.with(input)`. `R` is what it will give. */
 export interface Call<R = unknown> {

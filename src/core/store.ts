@@ -2,7 +2,7 @@
  * The port between what the engine means and where it is kept. Implemented once, in `db/`, over any driver. Instants are epoch
  * milliseconds, payloads are JSON text: parsing and naming for people is the caller's.
  */
-import type { RunError } from './outcome.ts'
+import type { CommitStatement, RunError } from './outcome.ts'
 import type { Status } from './status.ts'
 
 /** A run to be spawned, everything resolved: defaults filled in, input validated and serialised. */
@@ -161,8 +161,10 @@ export interface CommittedOutcome {
   readonly join: { readonly children: readonly NewRun[]; readonly need: number | null } | null
   readonly elapsedMs: number
   readonly attempt: number
+  /** The step asked to let others have a turn first. */
+  readonly yields: boolean
   /** The user's own statements, committed with it or not at all. */
-  readonly commit: readonly { readonly sql: string; readonly params: readonly (null | boolean | number | string)[] }[]
+  readonly commit: readonly CommitStatement[]
 }
 
 /** What became of an outcome. `stale`: the run is no longer ours and nothing was changed. */

@@ -14,6 +14,7 @@ import {
   recheckWaits,
   releaseGates,
   releaseKeys,
+  requireApplied,
 } from './statements/settle-outcomes.ts'
 import { UNIT_SEPARATOR } from './statements/statement.ts'
 
@@ -29,7 +30,7 @@ export function statementsOfFlush(context: StoreContext, request: FlushRequest, 
   return [
     ...lock(context, outcomes),
     applyOutcomes(schema, toApplyParams(context, outcomes)),
-    ...usersStatements(outcomes),
+    ...usersStatements(context, outcomes),
     ...joins(context, outcomes, nonce),
     ...(outcomes.some((outcome) => outcome.run.parentId !== null) ? [creditParents(schema, { now: context.now(), ids })] : []),
     ...inboxes(context, outcomes),
@@ -54,8 +55,17 @@ function lock(context: StoreContext, outcomes: readonly CommittedOutcome[]): Sta
   return [lockRuns(context.schema, { ids })]
 }
 
-function usersStatements(outcomes: readonly CommittedOutcome[]): Statement[] {
-  return outcomes.flatMap((outcome) => outcome.commit.map(({ sql, params }) => ({ name: 'user_commit', text: sql, params })))
+/** The user's own statements, behind a statement that fails the batch unless this very transaction applied their outcome. */
+function usersStatements(context: StoreContext, outcomes: readonly CommittedOutcome[]): Statement[] {
+  return outcomes.flatMap(({ run, commit }) =>
+    commit.length === 0
+      ? []
+      : [
+          requireApplied(context.schema, { runId: run.id, seq: run.seq + 1 }),
+          // no name: what the user sends is not kept as a prepared statement of ours
+          ...commit.map(({ sql, params = [] }) => ({ name: '', text: sql, params })),
+        ],
+  )
 }
 
 /** An array over outcomes, or none at all when every value is null. */

@@ -217,6 +217,20 @@ WHERE u.run_id IN (SELECT x.id FROM settled x WHERE x.finished_at IS NOT NULL) A
   (p) => [p.ids],
 )
 
+/**
+ * Fails the batch (22012, division by zero) unless this transaction applied that transition: what the user commits with an outcome
+ * happens with it or not at all.
+ */
+export const requireApplied = defineStatement<{ readonly runId: string; readonly seq: number }>(
+  'require_applied',
+  (s) => `
+SELECT 1 / (
+  SELECT count(*)::int FROM ${s}.history h WHERE h.run_id = $1::uuid AND h.seq = $2::int AND h.xmin = pg_current_xact_id()::xid
+) AS applied
+`,
+  (p) => [p.runId, p.seq],
+)
+
 /** Ends claims whose runs are all settled. */
 export const endClaims = defineStatement<{ readonly claimIds: readonly string[] }>(
   'end_claims',

@@ -1,0 +1,416 @@
+import type { AnyDefinition } from '../core/definition.ts'
+import { PawlError } from '../core/errors.ts'
+import { randomUuid } from '../core/ids.ts'
+import type { Registry } from '../core/registry.ts'
+import { isTerminal } from '../core/status.ts'
+import type { ClaimedRun, ClaimReply, ClaimRequest, CommittedOutcome, EngineStore, FlushedOutcome, Peek } from '../core/store.ts'
+import type { Budget } from '../core/tick.ts'
+import type { HandlerSurroundings } from './context.ts'
+import { executeStep } from './execute.ts'
+import { type Tally, createTally } from './report.ts'
+import { asContinuation, ended, released } from './settle.ts'
+import { nextTurn } from './turn.ts'
+
+export interface InvocationParams {
+  readonly store: EngineStore
+  readonly registry: Registry
+  readonly surroundings: HandlerSurroundings
+  readonly budget: Budget
+  /** Database requests sent so far by this store's driver. */
+  readonly requests: () => number
+  readonly random: () => number
+  readonly nowMs: () => number
+  readonly leaseMs: number
+  readonly queues: readonly string[] | null
+}
+
+/** Payload that one claim takes at most, in bytes: a reply of that size fits every host and the HTTP driver's 64 MB. */
+const MAX_CLAIM_BYTES = 8_388_608
+/** Left for the last flush when an invocation stops claiming, in milliseconds: one slow round trip. */
+const FLUSH_RESERVE_MS = 1_000
+/** Requests kept back for the last flush and what it may have to send again. */
+const FLUSH_RESERVE_REQUESTS = 4
+/** Losses after which a run is ended as lost: the first may be its neighbour's fault, the later ones came while it ran alone. */
+const MAX_LOSSES = 3
+/** Steps that go on inside one claim before the run lets others have a turn. */
+const MAX_INLINE_STEPS = 100
+/** Claims that found something left but got nothing, in a row, before the pass leaves it to whoever holds it. */
+const MAX_EMPTY_CLAIMS = 4
+/** Pause after such a claim, in milliseconds: about a flush of somebody else. */
+const EMPTY_CLAIM_PAUSE_MS = 10
+
+interface InHand {
+  readonly run: ClaimedRun
+  readonly abort: AbortController
+  readonly inlineSteps: number
+}
+
+/**
+ * One pass over the work: runs claimed steps side by side, commits outcomes as they come and takes the next runs in the same request,
+ * until nothing is due or the budget says stop.
+ *
+ * Modes: *open* (claims while there is room), *solo* (a run that has lost its host before is in hand: nothing is claimed beside it),
+ * *closing* (told to stop, out of time, or nothing left: finishes what is in hand). The pass is over when it is closing and nothing is
+ * in hand, in the outbox or on the wire.
+ */
+export class Invocation {
+  readonly tally: Tally = createTally()
+  readonly #params: InvocationParams
+  readonly #startedAt: number
+  readonly #inHand = new Map<string, InHand>()
+  readonly #claims = new Map<string, number>()
+  #outbox: CommittedOutcome[] = []
+  #endedClaims: string[] = []
+  #onWire = 0
+  #expected = 0
+  #solo = false
+  #stopping = false
+  #exhausted = false
+  #poked = false
+  #lastClaimWasFull = false
+  #emptyClaims = 0
+  #gathering = false
+  #laneCursor = 0
+  #peek: Peek | null = null
+  #failure: unknown
+  #finish: () => void = () => {}
+  #wake: () => void = () => {}
+
+  constructor(params: InvocationParams) {
+    this.#params = params
+    this.#startedAt = params.nowMs()
+  }
+
+  get peek(): Peek | null {
+    return this.#peek
+  }
+
+  get inHand(): readonly ClaimedRun[] {
+    return [...this.#inHand.values()].map(({ run }) => run)
+  }
+
+  /** Something new may be there: a pass that thought it was done looks again. */
+  poke(): void {
+    this.#poked = true
+    this.#exhausted = false
+    this.#wake()
+    this.#pump()
+  }
+
+  get stopping(): boolean {
+    return this.#stopping
+  }
+
+  /** Pauses between two passes; ends early when poked or told to stop. */
+  sleep(ms: number): Promise<void> {
+    return new Promise((resolve) => {
+      const timer = setTimeout(resolve, ms)
+      this.#wake = () => {
+        clearTimeout(timer)
+        resolve()
+      }
+    })
+  }
+
+  /** Claims nothing more; what is in hand finishes. */
+  stop(): void {
+    this.#stopping = true
+    this.#wake()
+    this.#pump()
+  }
+
+  /** Drops runs that are no longer ours: their handlers are told, their outcomes are not committed. */
+  lose(runIds: readonly string[]): void {
+    for (const id of runIds) {
+      const held = this.#inHand.get(id)
+      if (!held) continue
+      held.abort.abort(new PawlError('lost_ownership', `Run ${id} is no longer owned by this invocation.`))
+      this.#letGo(held.run)
+      this.tally.stale += 1
+    }
+    this.#pump()
+  }
+
+  cancel(runIds: readonly string[]): void {
+    for (const id of runIds) this.#inHand.get(id)?.abort.abort(new Error('The run was cancelled.'))
+  }
+
+  remainingMs(): number {
+    return this.#params.budget.wallMs - (this.#params.nowMs() - this.#startedAt)
+  }
+
+  /** Runs the pass to its end. Rejects when the database fails for good; what was in hand is rescued by its lease then. */
+  async run(): Promise<void> {
+    await new Promise<void>((resolve) => {
+      this.#finish = resolve
+      this.#pump()
+    })
+    if (this.#failure !== undefined) throw this.#failure
+  }
+
+  /** Sends what can be sent. Called whenever something has changed; never waits. */
+  #pump(): void {
+    if (this.#failure !== undefined) return this.#finish()
+    while (this.#onWire < this.#params.budget.lanes) {
+      const claim = this.#nextClaim()
+      if (claim === null && this.#outbox.length === 0) break
+      // a claim beside other exchanges waits for outcomes to ride along with, unless there is room nobody else will fill
+      if (this.#outbox.length === 0 && this.#onWire > 0 && !this.#lastClaimWasFull) break
+      void this.#exchange(claim)
+    }
+    if (this.#onWire === 0 && this.#inHand.size === 0 && this.#outbox.length === 0) this.#finish()
+  }
+
+  #eligible(): readonly AnyDefinition[] {
+    const left = this.remainingMs() - FLUSH_RESERVE_MS
+    return this.#params.registry.definitions.filter((definition) => definition.timeoutMs <= left)
+  }
+
+  #nextClaim(): ClaimRequest | null {
+    const { budget, requests, queues, leaseMs } = this.#params
+    if (this.#stopping || this.#solo || this.#exhausted) return null
+    if (requests() + FLUSH_RESERVE_REQUESTS + this.#onWire >= budget.requests) return null
+    const room = Math.min(budget.batch, budget.concurrency - this.#inHand.size - this.#expected)
+    if (room <= 0) return null
+    const definitions = this.#eligible()
+    if (definitions.length === 0) return null
+    return {
+      claimId: randomUuid(),
+      definitions,
+      queues,
+      limit: room,
+      maxBytes: MAX_CLAIM_BYTES,
+      leaseMs,
+      laneCursor: this.#laneCursor,
+      alone: this.#inHand.size === 0 && this.#expected === 0,
+      peek: !this.#lastClaimWasFull,
+    }
+  }
+
+  /** One request: commits the outbox and takes the next runs. */
+  async #exchange(claim: ClaimRequest | null): Promise<void> {
+    const outcomes = this.#takeOutbox()
+    const endedClaims = this.#endedClaims
+    this.#endedClaims = []
+    this.#onWire += 1
+    this.#expected += claim?.limit ?? 0
+    this.#poked = false
+    try {
+      if (outcomes.length === 0 && endedClaims.length === 0 && claim) {
+        this.#received(claim, await this.#params.store.claim(claim))
+      } else {
+        const reply = await this.#params.store.flush({ outcomes, endedClaims }, claim)
+        outcomes.forEach((outcome, index) => this.#flushed(outcome, reply.outcomes[index] ?? { kind: 'stale' }))
+        if (claim) this.#received(claim, reply.claim)
+      }
+    } catch (error) {
+      await this.#flushFailed(outcomes, error)
+    } finally {
+      this.#onWire -= 1
+      this.#expected -= claim?.limit ?? 0
+    }
+    this.#pump()
+  }
+
+  /** Outcomes with statements of the user go alone: what those statements do wrong is that run's failure, nobody else's. */
+  #takeOutbox(): CommittedOutcome[] {
+    const alone = this.#outbox.findIndex((outcome) => outcome.commit.length > 0)
+    if (alone < 0) {
+      const all = this.#outbox
+      this.#outbox = []
+      return all
+    }
+    if (alone === 0) return this.#outbox.splice(0, 1)
+    return this.#outbox.splice(0, alone)
+  }
+
+  #received(claim: ClaimRequest, reply: ClaimReply | null): void {
+    if (!reply) return
+    const { tally } = this
+    tally.claimed += reply.runs.length
+    tally.promoted += reply.promoted
+    tally.rescued += reply.rescued
+    this.#lastClaimWasFull = reply.runs.length >= claim.limit
+    if (reply.peek) this.#peek = reply.peek
+    if (reply.runs.length > 0) {
+      this.#emptyClaims = 0
+      this.#claims.set(claim.claimId, reply.runs.length)
+      for (const run of reply.runs) this.#start(run, 0)
+      return
+    }
+    if (!reply.peek || this.#poked) return
+    if (!reply.peek.more) this.#exhausted = this.#inHand.size === 0 || this.#exhausted
+    else this.#pauseAfterEmptyClaim()
+    if (!reply.peek.more) this.#exhausted = true
+  }
+
+  /** Something is there but others hold it: look again shortly, a few times, then leave it to them. */
+  #pauseAfterEmptyClaim(): void {
+    this.#exhausted = true
+    this.#emptyClaims += 1
+    if (this.#emptyClaims > MAX_EMPTY_CLAIMS) return
+    this.#onWire += 1
+    setTimeout(() => {
+      this.#onWire -= 1
+      this.#exhausted = false
+      this.#pump()
+    }, EMPTY_CLAIM_PAUSE_MS * this.#emptyClaims * (0.5 + this.#params.random()))
+  }
+
+  #start(run: ClaimedRun, inlineSteps: number): void {
+    const held: InHand = { run, abort: new AbortController(), inlineSteps }
+    this.#inHand.set(run.id, held)
+    if (run.losses > 0) this.#solo = true
+    const definition = this.#params.registry.find(run.definition, run.version)
+    if (this.#stopping || definition === undefined) return this.#post(held, released(run))
+    if (run.cancelRequested) return this.#post(held, ended(run, 'cancelled'))
+    if (run.losses >= MAX_LOSSES) return this.#post(held, ended(run, 'lost'))
+    void this.#execute(held, definition)
+  }
+
+  async #execute(held: InHand, definition: AnyDefinition): Promise<void> {
+    const { registry, surroundings, random, nowMs } = this.#params
+    const run = await this.#withSatellites(held.run)
+    const outcome = await executeStep({
+      run,
+      definition,
+      registry,
+      surroundings,
+      abort: held.abort,
+      remainingMs: () => this.remainingMs(),
+      heartbeat: () => this.#heartbeat(run),
+      random,
+      nowMs,
+    })
+    if (this.#inHand.get(run.id) !== held) return
+    this.#post(held, this.#mayContinue(held, definition, outcome) ? asContinuation(outcome) : outcome)
+  }
+
+  /** What did not come with the claim, because there is much of it. */
+  async #withSatellites(run: ClaimedRun): Promise<ClaimedRun> {
+    if (!run.inboxMore && !run.childrenMore) return run
+    const inbox = [...run.inbox]
+    const children = [...run.children]
+    for (let more = run.inboxMore; more; ) {
+      const page = await this.#params.store.loadInbox(run.id, inbox.at(-1)?.id ?? '0')
+      inbox.push(...page)
+      more = page.length > 0
+    }
+    for (let more = run.childrenMore && run.joinSeq !== null; more; ) {
+      const page = await this.#params.store.loadChildren(run.id, run.joinSeq ?? 0, children.at(-1)?.index ?? -1)
+      children.push(...page)
+      more = page.length > 0
+    }
+    return { ...run, inbox, children, inboxMore: false, childrenMore: false }
+  }
+
+  async #heartbeat(run: ClaimedRun): Promise<void> {
+    const reply = await this.#params.store.keep([run], this.#params.leaseMs)
+    if (reply.lostClaims.length === 0 && reply.lostRuns.length === 0) {
+      this.cancel(reply.cancelRequested)
+      return
+    }
+    this.lose([run.id])
+    throw new PawlError('lost_ownership', `Run ${run.id} is no longer owned by this invocation: its lease has lapsed.`)
+  }
+
+  /** A `next` without delay goes on in here, on the claim it holds: commit first, then the next step. */
+  #mayContinue(held: InHand, definition: AnyDefinition, outcome: CommittedOutcome): boolean {
+    if (outcome.kind !== 'next' || (outcome.delayMs ?? 0) > 0 || outcome.yields || this.#stopping) return false
+    return held.inlineSteps < MAX_INLINE_STEPS && definition.timeoutMs <= this.remainingMs() - FLUSH_RESERVE_MS
+  }
+
+  #post(held: InHand, outcome: CommittedOutcome): void {
+    if (this.#inHand.get(held.run.id) !== held) return
+    this.#outbox.push(outcome)
+    if (this.#outbox.length >= this.#inHand.size) return this.#pump()
+    if (this.#gathering) return
+    this.#gathering = true
+    void nextTurn().then(() => {
+      this.#gathering = false
+      this.#pump()
+    })
+  }
+
+  #flushed(outcome: CommittedOutcome, answer: FlushedOutcome): void {
+    const held = this.#inHand.get(outcome.run.id)
+    this.tally.count(outcome, answer)
+    if (answer.kind === 'applied' && answer.status === 'running' && held) {
+      this.#inHand.delete(outcome.run.id)
+      return this.#start(continued(outcome), held.inlineSteps + 1)
+    }
+    if (answer.kind === 'applied' && !isTerminal(answer.status)) this.#exhausted = false
+    this.#letGo(outcome.run)
+    if (outcome.run.parentId !== null || outcome.join !== null || outcome.run.gates.length > 0) this.#exhausted = false
+  }
+
+  #letGo(run: ClaimedRun): void {
+    this.#inHand.delete(run.id)
+    if (run.losses > 0) this.#solo = false
+    const left = (this.#claims.get(run.claimId) ?? 0) - 1
+    if (left > 0) return void this.#claims.set(run.claimId, left)
+    this.#claims.delete(run.claimId)
+    this.#endedClaims.push(run.claimId)
+  }
+
+  /** The database refused a flush: one outcome may be what it refuses, so each is sent alone, and that one becomes its run's failure. */
+  async #flushFailed(outcomes: readonly CommittedOutcome[], error: unknown): Promise<void> {
+    if (outcomes.length === 0 || !isRefusal(error)) {
+      this.#failure ??= error
+      for (const { abort } of this.#inHand.values()) abort.abort(error)
+      return
+    }
+    for (const outcome of outcomes) {
+      try {
+        const reply = await this.#params.store.flush({ outcomes: [outcome], endedClaims: [] }, null)
+        this.#flushed(outcome, reply.outcomes[0] ?? { kind: 'stale' })
+      } catch (own) {
+        await this.#refused(outcome, own)
+      }
+    }
+  }
+
+  async #refused(outcome: CommittedOutcome, error: unknown): Promise<void> {
+    const message = error instanceof Error ? error.message : String(error)
+    const failure: CommittedOutcome = {
+      ...released(outcome.run),
+      kind: 'fail',
+      status: 'failed',
+      elapsedMs: outcome.elapsedMs,
+      error: JSON.stringify({ code: 'uncommittable', message: `The database refused this outcome: ${message}`, cause: 'unstorable' }),
+    }
+    try {
+      const reply = await this.#params.store.flush({ outcomes: [failure], endedClaims: [] }, null)
+      this.#flushed(failure, reply.outcomes[0] ?? { kind: 'stale' })
+    } catch (again) {
+      this.#failure ??= again
+    }
+  }
+}
+
+/** The run as it is after a committed `continue`: in the next step, with nothing of the wait that led to this one. */
+function continued(outcome: CommittedOutcome): ClaimedRun {
+  const { run } = outcome
+  return {
+    ...run,
+    seq: run.seq + 1,
+    visit: run.visit + 1,
+    step: outcome.step ?? run.step,
+    state: outcome.state === null ? run.state : JSON.parse(outcome.state),
+    payloadBytes: outcome.payloadBytes ?? run.payloadBytes,
+    failures: 0,
+    losses: 0,
+    snoozes: 0,
+    awaits: [],
+    timedOut: false,
+    inbox: [],
+    inboxMore: false,
+    joinSeq: null,
+    children: [],
+    childrenMore: false,
+  }
+}
+
+function isRefusal(error: unknown): boolean {
+  return error instanceof Error && error.name === 'DatabaseError' && (error as { fate?: unknown }).fate === 'refused'
+}

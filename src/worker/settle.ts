@@ -1,0 +1,245 @@
+/** From what a handler returned or threw to an outcome that can be committed. All that is the user's runs inside the guard here. */
+import { MAX_PAYLOAD_BYTES } from '../core/bounds.ts'
+import type { StepContextRuntime } from '../core/context.ts'
+import type { AnyDefinition } from '../core/definition.ts'
+import { isPawlError } from '../core/errors.ts'
+import { toStored } from '../core/json.ts'
+import { toNewRun } from '../core/new-run.ts'
+import {
+  type CommitStatement,
+  isNonRetryable,
+  type JoinOutcome,
+  type RunError,
+  type RuntimeOutcome,
+  type TerminalCause,
+  toOutcome,
+  toRunError,
+} from '../core/outcome.ts'
+import type { Registry } from '../core/registry.ts'
+import { nextDelayMs } from '../core/retry.ts'
+import { parse, parseOptional } from '../core/schema.ts'
+import type { ClaimedRun, CommittedOutcome, NewRun, OutcomeKind } from '../core/store.ts'
+import { attemptOf } from './context.ts'
+
+/** What came of calling a handler. */
+export type StepResult = { readonly kind: 'returned'; readonly value: unknown } | { readonly kind: 'thrown'; readonly thrown: unknown; readonly code?: string | undefined }
+
+export interface SettleParams {
+  readonly run: ClaimedRun
+  readonly definition: AnyDefinition
+  readonly registry: Registry
+  readonly result: StepResult
+  readonly elapsedMs: number
+  /** Makes the context that `onError` is given. */
+  readonly contextFor: (failure: { readonly error: RunError; readonly thrown: unknown }) => StepContextRuntime
+  readonly random: () => number
+  readonly nowMs: () => number
+}
+
+/** Errors that come again however often the step is tried: a result or error that cannot be stored ends the run at once. */
+const UNSTORABLE = ['invalid_result', 'invalid_error'] as const
+
+/** Always gives an outcome: whatever goes wrong on the way is a failure of the step. */
+export async function settle(params: SettleParams): Promise<CommittedOutcome> {
+  const { result } = params
+  if (result.kind === 'thrown') return settleFailure(params, result.thrown, result.code)
+  try {
+    const outcome = toOutcome(params.definition.kind, result.value)
+    return await toCommitted(params, outcome)
+  } catch (error) {
+    return settleFailure(params, error, undefined)
+  }
+}
+
+async function settleFailure(params: SettleParams, thrown: unknown, code: string | undefined): Promise<CommittedOutcome> {
+  const error = toRunError(thrown, code)
+  if (UNSTORABLE.some((unstorable) => isPawlError(thrown, unstorable))) return failed(params, error, 'unstorable')
+  if (isNonRetryable(thrown)) return failed(params, error, 'declined')
+  const { onError } = params.definition
+  if (onError === undefined) return byPolicy(params, error, thrown)
+  try {
+    const decision = await onError(params.contextFor({ error, thrown }))
+    if (decision === undefined) return byPolicy(params, error, thrown)
+    return await toCommitted(params, toOutcome('machine', decision), error)
+  } catch (second) {
+    const own = toRunError(second)
+    if (UNSTORABLE.some((unstorable) => isPawlError(second, unstorable))) return failed(params, own, 'unstorable')
+    return isNonRetryable(second) ? failed(params, own, 'declined') : byPolicy(params, own, second)
+  }
+}
+
+function byPolicy(params: SettleParams, error: RunError, thrown: unknown): CommittedOutcome {
+  const { run, definition } = params
+  try {
+    const policy = { ...definition.retry, maxAttempts: run.maxAttempts }
+    const delayMs = nextDelayMs(policy, run.failures + 1, params.random, thrown)
+    return delayMs === undefined ? failed(params, error, 'exhausted') : retried(params, error, delayMs)
+  } catch (broken) {
+    // the user's own backoff function threw
+    return failed(params, toRunError(broken), 'declined')
+  }
+}
+
+interface Parts {
+  readonly status: CommittedOutcome['status']
+  readonly step?: string | null
+  readonly state?: { readonly text: string; readonly bytes: number } | null
+  readonly result?: string | null
+  readonly error?: RunError | null
+  readonly delayMs?: number | null
+  readonly awaits?: readonly string[] | null
+  readonly join?: CommittedOutcome['join']
+  readonly yields?: boolean
+  readonly commit?: readonly CommitStatement[] | undefined
+}
+
+function committed(params: SettleParams, kind: OutcomeKind, parts: Parts): CommittedOutcome {
+  const { run } = params
+  return {
+    run,
+    kind,
+    status: parts.status,
+    step: parts.step ?? null,
+    state: parts.state?.text ?? null,
+    payloadBytes: parts.state ? parts.state.bytes : null,
+    result: parts.result ?? null,
+    error: parts.error ? JSON.stringify(parts.error) : null,
+    delayMs: parts.delayMs ?? null,
+    awaits: parts.awaits ?? null,
+    join: parts.join ?? null,
+    elapsedMs: params.elapsedMs,
+    attempt: attemptOf(run),
+    yields: parts.yields ?? false,
+    commit: parts.commit ?? [],
+  }
+}
+
+function failed(params: SettleParams, error: RunError, cause: TerminalCause): CommittedOutcome {
+  return committed(params, 'fail', { status: 'failed', error: { ...error, cause } })
+}
+
+function retried(params: SettleParams, error: RunError | undefined, delayMs: number): CommittedOutcome {
+  return committed(params, 'retry', { status: 'pending', error: error ?? null, delayMs })
+}
+
+/** `error`: what the handler threw, when the outcome is the decision of `onError`. */
+async function toCommitted(params: SettleParams, outcome: RuntimeOutcome, error?: RunError): Promise<CommittedOutcome> {
+  const { run, definition } = params
+  const { commit } = outcome
+  switch (outcome.kind) {
+    case 'done':
+      return committed(params, 'done', { status: 'completed', result: await resultOf(definition, outcome.result), commit })
+    case 'fail':
+      return committed(params, 'fail', { status: 'failed', error: { ...(await errorOf(definition, outcome.error)), cause: 'declined' }, commit })
+    case 'discard':
+      return committed(params, 'discard', { status: 'discarded', error: { code: 'discarded', message: outcome.reason }, commit })
+    case 'retry':
+      return retryOutcome(params, outcome, error)
+    case 'snooze': {
+      if (run.snoozes >= definition.maxSnoozes) {
+        return failed(params, { code: 'snooze_limit', message: `The run has snoozed ${run.snoozes} times, which is its limit.` }, 'snooze_limit')
+      }
+      const delayMs = outcome.at === undefined ? outcome.forMs : untilInstant(outcome.at, params)
+      return committed(params, 'snooze', { status: 'pending', delayMs, commit })
+    }
+    case 'next': {
+      const state = await stateOf(definition, outcome.state)
+      return committed(params, 'next', { status: 'pending', step: outcome.step, state, delayMs: outcome.delayMs, yields: outcome.yield, commit })
+    }
+    case 'wait': {
+      const state = await stateOf(definition, outcome.state)
+      return committed(params, 'wait', { status: 'waiting', step: outcome.step, state, delayMs: outcome.timeoutMs ?? null, awaits: outcome.signals, commit })
+    }
+    case 'join': {
+      const state = await stateOf(definition, outcome.state)
+      const join = { children: await childrenOf(params, outcome), need: neededOf(outcome) }
+      return committed(params, 'join', { status: 'waiting', step: outcome.step, state, delayMs: outcome.deadlineMs ?? null, join, commit })
+    }
+  }
+}
+
+function retryOutcome(params: SettleParams, outcome: Extract<RuntimeOutcome, { kind: 'retry' }>, error: RunError | undefined): CommittedOutcome {
+  const reason = error ?? { code: 'retry', message: outcome.reason ?? 'The handler asked to be tried again.' }
+  if (outcome.afterMs === undefined && outcome.at === undefined) return byPolicy(params, reason, undefined)
+  if (params.run.failures + 1 >= params.run.maxAttempts) return failed(params, reason, 'exhausted')
+  return retried(params, reason, outcome.at === undefined ? (outcome.afterMs ?? 0) : untilInstant(outcome.at, params))
+}
+
+/** A past instant is now. The database adds the rest to its own clock. */
+function untilInstant(at: string, params: SettleParams): number {
+  return Math.max(0, Date.parse(at) - params.nowMs())
+}
+
+async function resultOf(definition: AnyDefinition, result: unknown): Promise<string> {
+  const options = { code: 'invalid_result', field: 'result' } as const
+  const value = await parseOptional(definition.output, result, options)
+  return toStored(value ?? null, { field: 'result', maxBytes: MAX_PAYLOAD_BYTES, code: 'invalid_result' }).text
+}
+
+async function errorOf(definition: AnyDefinition, error: RunError): Promise<RunError> {
+  if (error.data === undefined) return error
+  const data = definition.error ? await parse(definition.error, error.data, { code: 'invalid_error', field: 'error' }) : error.data
+  toStored(data, { field: 'error', maxBytes: MAX_PAYLOAD_BYTES, code: 'invalid_error' })
+  return { ...error, data }
+}
+
+async function stateOf(definition: AnyDefinition, state: unknown): Promise<{ readonly text: string; readonly bytes: number } | null> {
+  if (state === undefined) return null
+  const value = await parseOptional(definition.state, state, { code: 'invalid_state', field: 'state' })
+  return toStored(value, { field: 'state', maxBytes: MAX_PAYLOAD_BYTES, code: 'invalid_state' })
+}
+
+/** Headers that carry a trace: children are part of their parent's. */
+const TRACE_HEADERS = ['traceparent', 'tracestate', 'baggage'] as const
+
+/** Children are of the parent's tenant and inherit what traces need. */
+async function childrenOf(params: SettleParams, outcome: JoinOutcome): Promise<readonly NewRun[]> {
+  const { run, registry } = params
+  const inherited = Object.fromEntries(TRACE_HEADERS.flatMap((name) => (run.headers[name] === undefined ? [] : [[name, run.headers[name]]])))
+  return Promise.all(outcome.calls.map((call) => toNewRun(call, { registry, tenant: run.tenant, headers: inherited })))
+}
+
+function neededOf(outcome: JoinOutcome): number | null {
+  if (outcome.need === 'all') return null
+  return outcome.need === 'any' ? 1 : outcome.need
+}
+
+/** The run goes on in this invocation, on the claim it holds: the same commit, but it stays ours. */
+export function asContinuation(outcome: CommittedOutcome): CommittedOutcome {
+  return { ...outcome, kind: 'continue', status: 'running', delayMs: null }
+}
+
+/** Given back untouched: it was claimed and never started. */
+export function released(run: ClaimedRun): CommittedOutcome {
+  return {
+    run,
+    kind: 'release',
+    status: 'pending',
+    step: null,
+    state: null,
+    payloadBytes: null,
+    result: null,
+    error: null,
+    delayMs: null,
+    awaits: null,
+    join: null,
+    elapsedMs: 0,
+    attempt: attemptOf(run),
+    yields: false,
+    commit: [],
+  }
+}
+
+/** Ends a run that must not be started again: cancelled meanwhile, or killed its host too often. */
+export function ended(run: ClaimedRun, cause: 'cancelled' | 'lost'): CommittedOutcome {
+  const error: RunError =
+    cause === 'cancelled'
+      ? { code: 'cancelled', message: 'The run was cancelled.', cause }
+      : {
+          code: 'lost',
+          message: `The host of this run went away ${run.losses} times while it was running, without an outcome. It may have run out of memory or time: see what step "${run.step}" needs.`,
+          cause,
+        }
+  const base = released(run)
+  return { ...base, kind: cause === 'cancelled' ? 'cancel' : 'fail', status: cause === 'cancelled' ? 'cancelled' : 'failed', error: JSON.stringify(error), attempt: run.failures + run.losses }
+}
