@@ -126,6 +126,7 @@ export class Invocation {
       if (!held) continue
       held.abort.abort(new PawlError('lost_ownership', `Run ${id} is no longer owned by this invocation.`))
       this.#letGo(held.run)
+      this.#settleClaim(held.run)
       this.tally.stale += 1
     }
     this.#pump()
@@ -168,7 +169,8 @@ export class Invocation {
 
   #nextClaim(): ClaimRequest | null {
     const { budget, requests, queues, leaseMs } = this.#params
-    if (this.#stopping || this.#solo || this.#exhausted) return null
+    // a claim that rides along with outcomes is free, and they may have made work
+    if (this.#stopping || this.#solo || (this.#exhausted && this.#outbox.length === 0)) return null
     if (requests() + FLUSH_RESERVE_REQUESTS + this.#onWire >= budget.requests) return null
     const room = Math.min(budget.batch, budget.concurrency - this.#inHand.size - this.#expected)
     if (room <= 0) return null
@@ -190,6 +192,7 @@ export class Invocation {
   /** One request: commits the outbox and takes the next runs. */
   async #exchange(claim: ClaimRequest | null): Promise<void> {
     const outcomes = this.#takeOutbox()
+    for (const { run, status } of outcomes) if (status !== 'running') this.#settleClaim(run)
     const endedClaims = this.#endedClaims
     this.#endedClaims = []
     this.#onWire += 1
@@ -232,16 +235,14 @@ export class Invocation {
     tally.rescued += reply.rescued
     this.#lastClaimWasFull = reply.runs.length >= claim.limit
     if (reply.peek) this.#peek = reply.peek
+    if (reply.peek && !reply.peek.more && !this.#poked) this.#exhausted = true
     if (reply.runs.length > 0) {
       this.#emptyClaims = 0
       this.#claims.set(claim.claimId, reply.runs.length)
       for (const run of reply.runs) this.#start(run, 0)
       return
     }
-    if (!reply.peek || this.#poked) return
-    if (!reply.peek.more) this.#exhausted = this.#inHand.size === 0 || this.#exhausted
-    else this.#pauseAfterEmptyClaim()
-    if (!reply.peek.more) this.#exhausted = true
+    if (reply.peek?.more && !this.#poked) this.#pauseAfterEmptyClaim()
   }
 
   /** Something is there but others hold it: look again shortly, a few times, then leave it to them. */
@@ -339,6 +340,8 @@ export class Invocation {
       this.#inHand.delete(outcome.run.id)
       return this.#start(continued(outcome), held.inlineSteps + 1)
     }
+    // asked to go on here but lost or cancelled meanwhile: nothing of it is left in hand
+    if (outcome.status === 'running') this.#settleClaim(outcome.run)
     if (answer.kind === 'applied' && !isTerminal(answer.status)) this.#exhausted = false
     this.#letGo(outcome.run)
     if (outcome.run.parentId !== null || outcome.join !== null || outcome.run.gates.length > 0) this.#exhausted = false
@@ -347,10 +350,13 @@ export class Invocation {
   #letGo(run: ClaimedRun): void {
     this.#inHand.delete(run.id)
     if (run.losses > 0) this.#solo = false
+  }
+
+  /** A claim goes with the flush that settles the last of its runs. */
+  #settleClaim(run: ClaimedRun): void {
     const left = (this.#claims.get(run.claimId) ?? 0) - 1
     if (left > 0) return void this.#claims.set(run.claimId, left)
-    this.#claims.delete(run.claimId)
-    this.#endedClaims.push(run.claimId)
+    if (this.#claims.delete(run.claimId)) this.#endedClaims.push(run.claimId)
   }
 
   /** The database refused a flush: one outcome may be what it refuses, so each is sent alone, and that one becomes its run's failure. */
