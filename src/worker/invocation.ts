@@ -172,7 +172,9 @@ export class Invocation {
     // a claim that rides along with outcomes is free, and they may have made work
     if (this.#stopping || this.#solo || (this.#exhausted && this.#outbox.length === 0)) return null
     if (requests() + FLUSH_RESERVE_REQUESTS + this.#onWire >= budget.requests) return null
-    const room = Math.min(budget.batch, budget.concurrency - this.#inHand.size - this.#expected)
+    // what is about to be flushed leaves its place to what is claimed with it
+    const staying = this.#inHand.size - this.#outbox.filter((outcome) => outcome.status !== 'running').length
+    const room = Math.min(budget.batch, budget.concurrency - staying - this.#expected)
     if (room <= 0) return null
     const definitions = this.#eligible()
     if (definitions.length === 0) return null
@@ -184,7 +186,7 @@ export class Invocation {
       maxBytes: MAX_CLAIM_BYTES,
       leaseMs,
       laneCursor: this.#laneCursor,
-      alone: this.#inHand.size === 0 && this.#expected === 0,
+      alone: staying === 0 && this.#expected === 0,
       peek: !this.#lastClaimWasFull,
     }
   }
