@@ -1,0 +1,279 @@
+import { DEFAULT_TENANT, MAX_BATCH_ITEMS, MAX_VERSION } from '../core/bounds.ts'
+import type { Caller, Calls, SignalCall, SignalResult, SpawnCall, SpawnItem, SpawnResult } from '../core/calls.ts'
+import { explainDatabaseError } from '../core/database-errors.ts'
+import { toCall } from '../core/definition.ts'
+import type { Duration } from '../core/duration.ts'
+import { isPawlError, notAllowed, PawlError } from '../core/errors.ts'
+import { isUuid } from '../core/ids.ts'
+import { toStored } from '../core/json.ts'
+import { checkInteger, checkName } from '../core/names.ts'
+import { type NewRunCall, toNewRun } from '../core/new-run.ts'
+import type { Registry } from '../core/registry.ts'
+import type { Admission, AdmissionStore, CancelAnswer, Delivery, NewRun, ReadingStore, RunRecord } from '../core/store.ts'
+import { signalReceipt, spawnReceipt } from './idempotency.ts'
+import { checkSignal } from './signal-check.ts'
+import { createSpawnBatcher, isRefusedData, type Settled, spawnBatch, toBatches } from './spawn-batches.ts'
+import { hostPacing, type Pacing, waitUntilStill } from './wait.ts'
+
+export interface CallDefaults {
+  /** Where a caller has none. Default `default`. */
+  readonly tenant?: string | undefined
+  /** Attempts where neither the call nor the definition says. */
+  readonly maxAttempts?: number | undefined
+}
+
+export interface CreateCallsOptions {
+  readonly store: AdmissionStore & Pick<ReadingStore, 'getRun'>
+  readonly registry: Registry
+  readonly defaults?: CallDefaults | undefined
+  /** Called after a commit that may have made a run due: the moment to tick. Must not throw. */
+  readonly onCommit?: (() => void) | undefined
+  readonly pacing?: Pacing | undefined
+}
+
+interface Surroundings extends CreateCallsOptions {
+  readonly defaults: CallDefaults
+  readonly committed: () => void
+}
+
+/** What applications and the HTTP API call, over one store. Made per invocation: it holds nothing but what is being sent. */
+export function createCalls(options: CreateCallsOptions): Calls {
+  const { store, pacing = hostPacing, defaults = {} } = options
+  const around: Surroundings = { ...options, defaults, committed: () => options.onCommit?.() }
+  const admit = createSpawnBatcher(store)
+  const getRun = (id: string, caller?: Caller) => readRun(around, id, caller)
+  return {
+    spawn: async (call, caller) => {
+      let run: NewRun | undefined
+      const settled = await admit(async () => {
+        run = await prepare(around, call, caller)
+        return run
+      })
+      // prepared, or `admit` had thrown
+      const value = toResult(run as NewRun, settled)
+      if (value.created && !value.replayed) around.committed()
+      return value
+    },
+    spawnMany: (calls, caller) => spawnMany(around, calls, caller),
+    signal: (call, caller) => sendSignal(around, call, caller),
+    cancel: (id, caller) => cancel(around, id, caller),
+    retry: (id, caller) => retry(around, id, caller),
+    getRun,
+    waitForRun: (id, waitMs, caller) => waitUntilStill(() => getRun(id, caller), waitMs, pacing),
+  }
+}
+
+function tenantOf({ defaults }: Surroundings, caller: Caller | undefined): string {
+  const tenant = caller?.tenant ?? defaults.tenant
+  return tenant === undefined ? DEFAULT_TENANT : checkName(tenant, { field: 'tenant', code: 'invalid_request' })
+}
+
+async function prepare(around: Surroundings, call: SpawnCall, caller: Caller | undefined): Promise<NewRun> {
+  const { registry, defaults } = around
+  const { id, idempotencyKey, origin } = call
+  if (id !== undefined && !isUuid(id)) {
+    throw notAllowed('invalid_request', { field: 'id', got: id, allowed: 'a UUID in lower case' })
+  }
+  const tenant = tenantOf(around, caller)
+  const run = await toNewRun(toRunCall(call), { registry, tenant, id, origin, maxAttempts: defaults.maxAttempts })
+  return idempotencyKey === undefined ? run : { ...run, receipt: await spawnReceipt(call) }
+}
+
+function toRunCall(call: SpawnCall): NewRunCall {
+  const { definition, version, input, key, queue, priority, delay, at, maxAttempts, tags, headers } = call
+  checkName(definition, { field: 'definition', code: 'invalid_request' })
+  if (version !== undefined) checkInteger(version, { field: 'version', min: 1, max: MAX_VERSION, code: 'invalid_request' })
+  // a text that is no duration is refused by `toCall`
+  const options = { key, queue, priority, delay: delay as Duration | undefined, at, maxAttempts, tags, headers }
+  return { ...toCall({ definition, version: version ?? 1, input, options }), version }
+}
+
+function toResult(run: NewRun, settled: Settled): SpawnResult {
+  if (!settled.ok) throw explainSpawn(run, settled.error)
+  return toSpawnResult(run, settled.admission)
+}
+
+function toSpawnResult(run: NewRun, admission: Admission): SpawnResult {
+  switch (admission.kind) {
+    case 'created':
+    case 'occupied':
+      return { id: admission.id, status: admission.status, created: admission.kind === 'created', replayed: false }
+    case 'replayed':
+      return { id: admission.id, status: admission.status, created: admission.created, replayed: true }
+    case 'mismatch':
+      throw mismatch(run.receipt?.key)
+    case 'id_taken':
+      throw new PawlError('conflict', `The id ${run.id} belongs to another run: choose another one.`, {
+        field: 'id',
+        got: run.id,
+      })
+  }
+}
+
+function mismatch(key: string | undefined): PawlError {
+  const detail = `The idempotency key ${JSON.stringify(key)} was used for another request: a new request needs a new key.`
+  return new PawlError('idempotency_mismatch', detail, { field: 'idempotencyKey', got: key })
+}
+
+function explainSpawn(run: NewRun, error: unknown): unknown {
+  const { idIsCallers, key, receipt } = run
+  const isRepeatable = idIsCallers || key !== null || receipt !== null
+  const remedy = isRepeatable
+    ? 'Ask again with the same id, key or idempotency key: what was written is answered.'
+    : `Look for the run ${run.id} before spawning again.`
+  return explainDatabaseError(error, { asked: `Spawning run ${run.id} of "${run.definition}"`, remedy })
+}
+
+async function spawnMany(
+  around: Surroundings,
+  calls: readonly SpawnCall[],
+  caller: Caller | undefined,
+): Promise<readonly SpawnItem[]> {
+  if (calls.length > MAX_BATCH_ITEMS) {
+    const allowed = `at most ${MAX_BATCH_ITEMS}`
+    throw new PawlError('too_many_items', `Got ${calls.length} items, allowed is ${allowed}.`, {
+      got: String(calls.length),
+      allowed,
+    })
+  }
+  const prepared = await Promise.allSettled(calls.map((call) => prepare(around, call, caller)))
+  const runs = prepared.flatMap((item) => (item.status === 'fulfilled' ? [item.value] : []))
+  const settled = await spawnInBatches(around, runs)
+  let next = 0
+  const items = prepared.map((item): SpawnItem => {
+    if (item.status === 'rejected') return { ok: false, error: toPawlError(item.reason) }
+    return toItem(item.value, settled[next++])
+  })
+  if (items.some((item) => item.ok && item.value.created && !item.value.replayed)) around.committed()
+  return items
+}
+
+/** Batches one after another. The first that fails ends it: before it nothing is lost, after it nothing was sent. */
+async function spawnInBatches({ store }: Surroundings, runs: readonly NewRun[]): Promise<readonly Settled[]> {
+  const settled: Settled[] = []
+  for (const batch of toBatches(runs, (run) => run.payloadBytes)) {
+    const answers = await spawnBatch(store, batch)
+    const failure = answers.find((answer) => !answer.ok && !isRefusedData(answer.error))
+    const accepted = [...settled, ...answers].some(({ ok }) => ok)
+    // nothing at all was accepted: one failure says it better than thousands
+    if (failure && !accepted) throw explainMany(batch, failure)
+    settled.push(...answers)
+    if (failure) break
+  }
+  return settled
+}
+
+function explainMany(batch: readonly NewRun[], answer: Settled): unknown {
+  const error = answer.ok ? undefined : answer.error
+  const remedy = `The first of them has the id ${batch[0]?.id}. Ask again with ids, keys or idempotency keys of your own.`
+  return explainDatabaseError(error, { asked: `Spawning ${batch.length} runs`, remedy })
+}
+
+function toItem(run: NewRun, settled: Settled | undefined): SpawnItem {
+  try {
+    if (settled === undefined) {
+      const detail = `Run ${run.id} was not sent: the database failed before its turn. Nothing was written.`
+      throw new PawlError('database_unreachable', detail, { retryAfterMs: 2_000 })
+    }
+    return { ok: true, value: toResult(run, settled) }
+  } catch (error) {
+    return { ok: false, error: toPawlError(error) }
+  }
+}
+
+function toPawlError(error: unknown): PawlError {
+  if (isPawlError(error)) return error
+  const message = error instanceof Error ? error.message : String(error)
+  return new PawlError('internal', message.slice(0, 500), { cause: error })
+}
+
+async function sendSignal(around: Surroundings, call: SignalCall, caller: Caller | undefined): Promise<SignalResult> {
+  const { store, registry } = around
+  const tenant = tenantOf(around, caller)
+  const asSignal = { field: 'payload', code: 'invalid_signal' } as const
+  const sent = JSON.parse(toStored(call.payload, asSignal).text)
+  const readTarget = (id: string) => explained(store.getRun(id, { tenant }), { asked: `Reading run ${id}`, writes: false })
+  const payload = toStored(await checkSignal({ call, payload: sent, registry, readTarget }), asSignal)
+  const receipt = await signalReceipt(call)
+  const to = 'id' in call.to ? { id: call.to.id } : { key: call.to.key, definition: call.to.definition ?? null }
+  const remedy = receipt
+    ? 'Send it again with the same idempotency key: it arrives once.'
+    : 'Sent again it may arrive twice: use an idempotency key.'
+  const sending = store.signal({ tenant, to, name: call.name, payload: payload.text, receipt })
+  const delivery = await explained(sending, { asked: `Sending the signal "${call.name}"`, remedy })
+  const result = toSignalResult(call, delivery)
+  if (delivery.kind === 'delivered' && delivery.woke) around.committed()
+  return result
+}
+
+function toSignalResult(call: SignalCall, delivery: Delivery): SignalResult {
+  const target = 'id' in call.to ? `the id ${call.to.id}` : `the key ${JSON.stringify(call.to.key)}`
+  switch (delivery.kind) {
+    case 'delivered':
+      return { id: delivery.signalId, runId: delivery.runId, replayed: delivery.replayed }
+    case 'no_target':
+      throw new PawlError('no_target', `No live run has ${target}.`, { field: 'to' })
+    case 'ambiguous':
+      throw new PawlError('conflict', `${delivery.count} live runs have ${target}: say the definition.`, {
+        field: 'to.definition',
+      })
+    case 'mismatch':
+      throw mismatch(call.idempotencyKey)
+  }
+}
+
+async function cancel(around: Surroundings, id: string, caller: Caller | undefined): Promise<CancelAnswer> {
+  const tenant = tenantOf(around, caller)
+  const asked = `Cancelling run ${id}`
+  const remedy = 'Ask again: it is cancelled once.'
+  const cancelling = isUuid(id) ? around.store.cancel(id, { tenant, by: caller?.by ?? null }) : Promise.resolve(null)
+  const answer = await explained(cancelling, { asked, remedy })
+  if (answer === null) throw notFound(id)
+  // a parent may go on, a key or a slot may be free
+  if (answer.did === 'cancelled') around.committed()
+  return answer
+}
+
+async function retry(around: Surroundings, id: string, caller: Caller | undefined): ReturnType<Calls['retry']> {
+  const tenant = tenantOf(around, caller)
+  if (!isUuid(id)) throw notFound(id)
+  const remedy = 'Look at the run before asking again.'
+  const answer = await explained(around.store.retry(id, { tenant }), { asked: `Retrying run ${id}`, remedy })
+  switch (answer.kind) {
+    case 'retried':
+      around.committed()
+      return { id: answer.id, status: 'pending' }
+    case 'not_found':
+      throw notFound(id)
+    case 'not_retryable':
+      throw new PawlError(
+        'not_retryable',
+        `Run ${id} is ${answer.status}: only a run that failed, was cancelled or discarded can be retried.`,
+      )
+    case 'key_taken':
+      throw new PawlError('key_taken', `The key of run ${id} is held by run ${answer.holder} now.`, {
+        field: 'key',
+        got: answer.holder,
+      })
+  }
+}
+
+async function readRun(around: Surroundings, id: string, caller: Caller | undefined): Promise<RunRecord> {
+  const tenant = tenantOf(around, caller)
+  const reading = isUuid(id) ? around.store.getRun(id, { tenant }) : Promise.resolve(null)
+  const run = await explained(reading, { asked: `Reading run ${id}`, writes: false })
+  if (run === null) throw notFound(id)
+  return run
+}
+
+function notFound(id: string): PawlError {
+  return new PawlError('not_found', `No run has the id ${JSON.stringify(String(id).slice(0, 60))}.`, { field: 'id' })
+}
+
+async function explained<T>(asking: Promise<T>, options: Parameters<typeof explainDatabaseError>[1]): Promise<T> {
+  try {
+    return await asking
+  } catch (error) {
+    throw explainDatabaseError(error, options)
+  }
+}
