@@ -1,0 +1,89 @@
+import type { Context } from 'hono'
+import { BUILD, SCHEMA_VERSION } from '../../core/build.ts'
+import { PawlError } from '../../core/errors.ts'
+import type { HealthRecord, QueueRecord, Scope, StatsRecord } from '../../core/store.ts'
+import { nowOf } from '../access.ts'
+import type { Access, ApiContext, ApiRequest } from '../api-context.ts'
+import { readBody } from '../body.ts'
+import { refuseQuery } from '../query.ts'
+import { toHealthView, toQueueView, toStatsView, toTickView } from '../representations.ts'
+import { emptyBody } from '../requests.ts'
+import { json } from '../respond.ts'
+import { addRoute, type Routing } from '../routing.ts'
+import { TimedCache } from '../timed-cache.ts'
+
+/** Gauges of the database are read once in this time, in milliseconds: a monitor must not keep it awake. */
+const STATS_TTL_MS = 60_000
+/** The same for health, which anybody may ask. */
+const HEALTH_TTL_MS = 10_000
+const MAX_TENANTS_CACHED = 200
+
+export function addOperationRoutes(routing: Routing): void {
+  const stats = new TimedCache<StatsRecord>({ ttlMs: STATS_TTL_MS, maxEntries: MAX_TENANTS_CACHED })
+  const health = new TimedCache<HealthRecord>({ ttlMs: HEALTH_TTL_MS, maxEntries: 1 })
+  addRoute(routing, '/v1/tick', {
+    GET: { scopes: ['tick'], handle: tick },
+    POST: { scopes: ['tick'], handle: tick },
+  })
+  addRoute(routing, '/v1/stats', { GET: { scopes: ['runs:read', 'ops'], handle: (request) => readStats(request, stats) } })
+  addRoute(routing, '/v1/queues', { GET: { scopes: ['runs:read', 'ops'], handle: listQueues } })
+  addRoute(routing, '/v1/healthz', { GET: { open: (http, api) => readHealth(http, api, health) } })
+  addRoute(routing, '/healthz', { GET: { open: (http, api) => readHealth(http, api, health) } })
+}
+
+/** GET as well, since platforms call their cron targets so; never for HEAD, which must do nothing. */
+async function tick({ http, api, access }: ApiRequest): Promise<Response> {
+  refuseQuery(http)
+  if (http.req.raw.method === 'HEAD') throw new PawlError('method_not_allowed', 'HEAD does not tick.', { allowed: 'GET, POST' })
+  if (http.req.raw.method === 'POST') await readBody(http, emptyBody)
+  if (api.tick === undefined) throw new PawlError('not_configured', 'This host does not tick over HTTP.', { field: 'tick' })
+  return json(200, toTickView(await api.tick(access.kind === 'cron' ? 'cron' : 'api')))
+}
+
+/** A root caller that names no tenant sees all of them. */
+export function scopeOf({ kind, tenant, tenantIsNamed }: Access): Scope | null {
+  return kind === 'root' && !tenantIsNamed ? null : { tenant }
+}
+
+async function readStats({ http, api, access }: ApiRequest, cache: TimedCache<StatsRecord>): Promise<Response> {
+  refuseQuery(http)
+  const scope = scopeOf(access)
+  const load = () => api.store.stats(scope)
+  // in development nobody pays for a database that stays awake
+  const stats = await (api.access.open ? load() : cache.get(JSON.stringify(scope), nowOf(api), load))
+  return json(200, toStatsView(stats, queuesOf(stats, api)))
+}
+
+async function listQueues({ http, api, access }: ApiRequest): Promise<Response> {
+  refuseQuery(http)
+  return json(200, { items: queuesOf(await api.store.stats(scopeOf(access)), api), nextCursor: null })
+}
+
+/** Queues of the database, and those of the code that are still empty. */
+function queuesOf({ queues, now }: StatsRecord, { registry }: ApiContext): readonly object[] {
+  const known = new Set(queues.map(({ name }) => name))
+  const empty = [...registry.queues.keys()].filter((name) => !known.has(name)).map(toEmptyQueue)
+  return [...queues, ...empty]
+    .sort((left, right) => (left.name < right.name ? -1 : 1))
+    .map((queue) => toQueueView(queue, now, registry.queues.get(queue.name)?.concurrency))
+}
+
+function toEmptyQueue(name: string): QueueRecord {
+  return { name, paused: false, ready: 0, delayed: 0, waiting: 0, running: 0, blocked: 0, oldestDueAt: null }
+}
+
+async function readHealth(http: Context, api: ApiContext, cache: TimedCache<HealthRecord>): Promise<Response> {
+  refuseQuery(http)
+  const load = () => api.store.health()
+  const health = await (api.access.open ? load() : cache.get('', nowOf(api), load))
+  if (health.schemaVersion < SCHEMA_VERSION) {
+    throw new PawlError(
+      'schema_outdated',
+      `The schema has version ${health.schemaVersion}, this build needs ${SCHEMA_VERSION}: migrate.`,
+    )
+  }
+  if (health.minBuild > BUILD) {
+    throw new PawlError('schema_newer', `The schema needs build ${health.minBuild}, this is ${BUILD}: deploy a newer one.`)
+  }
+  return json(200, toHealthView(health, api.build.version))
+}
