@@ -1,0 +1,162 @@
+/** The calls as an application makes them: typed by its definitions. */
+import type { Calls, SignalResult, SpawnCall, SpawnItem, SpawnResult } from '../core/calls.ts'
+import type { SignalMap } from '../core/context.ts'
+import type { CallOptions, Definition, InputOf, ResultOf } from '../core/definition.ts'
+import { type Duration, toMs } from '../core/duration.ts'
+import { PawlError } from '../core/errors.ts'
+import type { Call, RunError } from '../core/outcome.ts'
+import type { In } from '../core/schema.ts'
+import type { Status } from '../core/status.ts'
+import type { CancelAnswer, RunRecord } from '../core/store.ts'
+import { MAX_WAIT_MS } from './wait.ts'
+
+export type NamedDefinition = Definition<unknown, unknown>
+
+/** What one call says besides the input. */
+export interface SpawnOptions extends CallOptions {
+  /** A UUID of your own: spawning it again answers the run that is there. */
+  readonly id?: string | undefined
+  /** The same request under the same key is answered as it was the first time. Kept 7 days. */
+  readonly idempotencyKey?: string | undefined
+  /** Default `default`. */
+  readonly tenant?: string | undefined
+}
+
+export interface TenantOption {
+  /** Default `default`. */
+  readonly tenant?: string | undefined
+}
+
+export interface SignalOptions extends TenantOption {
+  /** The same signal under the same key arrives once. */
+  readonly idempotencyKey?: string | undefined
+}
+
+/** What may be left out when nothing is declared. */
+type Optional<V, O> = undefined extends V ? [value?: V, options?: O] : [value: V, options?: O]
+type OptionalPayload<V, O> = [null] extends [V] ? [payload?: V, options?: O] : Optional<V, O>
+
+/** What `spawn` takes after the definition. */
+export type SpawnArguments<T> = Optional<InputOf<T>, SpawnOptions>
+
+type SignalsOf<T> = T extends { readonly signals: infer G extends SignalMap } ? G : never
+/** Signals that one of the definitions declares. */
+export type SignalName<T> = T extends unknown ? keyof SignalsOf<T> & string : never
+/** What such a signal carries, by whichever of them declares it. */
+export type SignalPayload<T, K extends string> = T extends unknown
+  ? K extends keyof SignalsOf<T>
+    ? In<SignalsOf<T>[K]>
+    : never
+  : never
+export type SignalArguments<T, K extends string, O = SignalOptions> = OptionalPayload<SignalPayload<T, K>, O>
+
+/** How a run stands, with what it gave once it has. */
+export type RunResult<R> = { readonly id: string } & (
+  | { readonly status: 'completed'; readonly result: R }
+  | { readonly status: 'failed' | 'cancelled' | 'discarded'; readonly error: RunError }
+  | { readonly status: 'pending' | 'running' | 'waiting' | 'uncertain' }
+)
+
+export interface ResultOptions extends TenantOption {
+  /** How long to wait for the end, at most 25 s. Default: not at all. It asks again with growing pauses, about 30 times in 25 s. */
+  readonly wait?: Duration | undefined
+}
+
+/** Every call is one request, unless it waits. */
+export interface TypedCalls<D extends readonly NamedDefinition[]> {
+  /**
+   * Accepts one run. Spawns of the same moment share a request; each is answered after its commit. `created: false`: a live run holds
+   * the key or has the id, and it is that one. Throws invalid_input, invalid_request, unknown_definition, payload_too_large, conflict,
+   * idempotency_mismatch, unknown_outcome, database_unreachable, database_busy, schema_outdated.
+   */
+  spawn<T extends NamedDefinition>(definition: T, ...args: SpawnArguments<T>): Promise<SpawnResult>
+  /** Accepts up to 10,000 calls made by `definition.with(input)`: an answer for each, in order; those refused leave the others alone. */
+  spawnMany(calls: readonly (Call | SpawnCall)[], options?: TenantOption): Promise<readonly SpawnItem[]>
+  /** Sends a signal to one run, by id or key. Kept until the run asks for it. Throws no_target, invalid_signal, conflict, idempotency_mismatch. */
+  signal<T extends D[number], K extends SignalName<T>>(
+    to: { readonly definition: T; readonly key: string },
+    name: K,
+    ...args: SignalArguments<T, K>
+  ): Promise<SignalResult>
+  signal<K extends SignalName<D[number]>>(
+    to: { readonly id: string } | { readonly key: string; readonly definition?: string | undefined },
+    name: K,
+    ...args: SignalArguments<D[number], K>
+  ): Promise<SignalResult>
+  /** How the run stands. Throws not_found, also for a run of another definition. */
+  result<T extends NamedDefinition>(definition: T, id: string, options?: ResultOptions): Promise<RunResult<ResultOf<T>>>
+  result(id: string, options?: ResultOptions): Promise<RunResult<unknown>>
+  /** Ends a run, or asks a running one to end. Idempotent; says what it did. Throws not_found. */
+  cancel(id: string, options?: TenantOption): Promise<CancelAnswer>
+  /** Starts the step of an ended run anew, in place. Throws not_found, not_retryable, key_taken. */
+  retry(id: string, options?: TenantOption): Promise<{ readonly id: string; readonly status: Status }>
+  /** Everything about a run; instants in epoch milliseconds. Throws not_found. */
+  run(id: string, options?: TenantOption): Promise<RunRecord>
+}
+
+interface AnyTarget {
+  readonly id?: string
+  readonly key?: string
+  readonly definition?: string | NamedDefinition | undefined
+}
+
+/** The typed face of the calls. `calls` is asked for at each call, so that it may throw when there is no database. */
+export function createTypedCalls<const D extends readonly NamedDefinition[]>(calls: () => Calls): TypedCalls<D> {
+  // the overloads are the compiler's; here each has one shape
+  const typed = {
+    spawn: async (definition: NamedDefinition, input?: unknown, { tenant, ...options }: SpawnOptions = {}) =>
+      calls().spawn({ ...options, definition: definition.name, version: definition.version, input }, { tenant }),
+    spawnMany: async (items: readonly (Call | SpawnCall)[], options: TenantOption = {}) =>
+      calls().spawnMany(items.map(toSpawnCall), options),
+    signal: async (to: AnyTarget, name: string, payload?: unknown, { tenant, idempotencyKey }: SignalOptions = {}) =>
+      calls().signal({ to: toTarget(to), name, payload, idempotencyKey }, { tenant }),
+    result: async (first: NamedDefinition | string, second?: string | ResultOptions, third?: ResultOptions) => {
+      if (typeof first === 'string') return readResult(calls(), first, undefined, second as ResultOptions | undefined)
+      return readResult(calls(), second as string, first, third)
+    },
+    cancel: async (id: string, options?: TenantOption) => calls().cancel(id, options),
+    retry: async (id: string, options?: TenantOption) => calls().retry(id, options),
+    run: async (id: string, options?: TenantOption) => calls().getRun(id, options),
+  }
+  return typed as TypedCalls<D>
+}
+
+/** A call made by `with` has its delay in milliseconds. */
+function toSpawnCall(item: Call | SpawnCall): SpawnCall {
+  if (!('delayMs' in item)) return item
+  const { delayMs, __result, ...call } = item
+  return { ...call, delay: delayMs }
+}
+
+function toTarget({ id, key, definition }: AnyTarget): { id: string } | { key: string; definition?: string | undefined } {
+  if (id !== undefined) return { id }
+  return { key: key as string, definition: typeof definition === 'object' ? definition.name : definition }
+}
+
+async function readResult(
+  calls: Calls,
+  id: string,
+  definition: NamedDefinition | undefined,
+  { wait, tenant }: ResultOptions = {},
+): Promise<RunResult<unknown>> {
+  const waitMs = wait === undefined ? 0 : toMs(wait, 'wait', { code: 'invalid_request' })
+  const run = await calls.waitForRun(id, Math.min(waitMs, MAX_WAIT_MS), { tenant })
+  if (definition !== undefined && run.definition !== definition.name) {
+    const detail = `The run ${id} is of "${run.definition}", not of "${definition.name}".`
+    throw new PawlError('not_found', detail, { field: 'definition', got: run.definition, allowed: definition.name })
+  }
+  return toRunResult(run)
+}
+
+function toRunResult({ id, status, result, error }: RunRecord): RunResult<unknown> {
+  switch (status) {
+    case 'completed':
+      return { id, status, result }
+    case 'failed':
+    case 'cancelled':
+    case 'discarded':
+      return { id, status, error: error ?? { code: status, message: `The run was ${status}.` } }
+    default:
+      return { id, status }
+  }
+}

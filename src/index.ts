@@ -1,0 +1,58 @@
+/** pawl: durable jobs, state machines and workflows on your Postgres. */
+export type {
+  ConnectedPawl,
+  ConnectOptions,
+  CreatePawlOptions,
+  Pawl,
+  PawlDefaults,
+  RunningTicker,
+  TickingOptions,
+} from './client/create-pawl.ts'
+export { type CreateClientOptions, createClient, type HttpClient } from './client/http-client.ts'
+export type {
+  NamedDefinition,
+  ResultOptions,
+  RunResult,
+  SignalOptions,
+  SpawnOptions,
+  TenantOption,
+  TypedCalls,
+} from './client/typed-calls.ts'
+export { createPawl } from './compose.ts'
+export type { SignalResult, SpawnCall, SpawnItem, SpawnResult } from './core/calls.ts'
+export type { ChildResult, Inbox, JobContext, RunInfo, StepContext } from './core/context.ts'
+export {
+  type Database,
+  DatabaseError,
+  type Parameter,
+  type Row,
+  type Statement,
+  type Transaction,
+  type Value,
+} from './core/database.ts'
+export type { CallOptions, CommonOptions, Definition, InputOf, ResultOf } from './core/definition.ts'
+export type { Duration } from './core/duration.ts'
+export { ERROR_CODES, type ErrorCode, type ErrorItem, type ErrorKind, isPawlError, PawlError } from './core/errors.ts'
+export { type Job, type JobOptions, job } from './core/job.ts'
+export type { Json, ReadBack } from './core/json.ts'
+export { type Limit, type LimitOptions, type LimitUse, limit } from './core/limit.ts'
+export type { LogFields, Logger } from './core/logger.ts'
+export { type Machine, type MachineOptions, machine } from './core/machine.ts'
+export { type Call, type CommitStatement, NonRetryableError, nonRetryable, type Outcome, type RunError } from './core/outcome.ts'
+// a star, so that `declare module 'pawl' { interface Register { … } }` reaches it
+export * from './core/register.ts'
+export type { QueueOptions } from './core/registry.ts'
+export type { BackoffOptions, RetryOptions } from './core/retry.ts'
+export type { Schema } from './core/schema.ts'
+export type { Status } from './core/status.ts'
+export type { CancelAnswer, Page, RunRecord } from './core/store.ts'
+export type { Budget, TickReport } from './core/tick.ts'
+export {
+  type CronOptions,
+  type CronTrigger,
+  cron,
+  type Delivery,
+  type WebhookOptions,
+  type WebhookTrigger,
+  webhook,
+} from './core/trigger.ts'
