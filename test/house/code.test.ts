@@ -82,7 +82,7 @@ describe('the rules see', () => {
     const statement = `const s = () => \`\n${lines(99)}\``
     const file = parseSource(
       'src/core/x.ts',
-      `const f = () => {\n${lines(58)}}\nconst g = { process: run.process }\n${statement}`,
+      `const f = () => {\n${lines(58)}}\nconst g = { process: run.process }\nconst { setImmediate } = h\nsetImmediate(g)\n${statement}`,
     )
     const deadline = parseSource('test/x.test.ts', 'const p = new Promise((ok, no) => { setTimeout(() => no(new Error()), 5) })')
     expect([
