@@ -23,6 +23,8 @@ export interface StoreParams {
   readonly database: Database
   readonly schema: string
   readonly environment: string
+  /** What is known of the database is remembered with this object. */
+  readonly memory: object
   /** The instant that statements take for now; null: the server's clock. For tests. */
   readonly now: (() => string | null) | undefined
 }
@@ -84,6 +86,11 @@ export interface ConnectOptions {
   readonly services?: Services | undefined
   /** Called after each commit that may have made a run due: the moment to tick. Must not throw. */
   readonly onCommit?: (() => void) | undefined
+  /**
+   * Stands for the database where each invocation has a `Database` of its own: what is known of it (its lanes, that schedules were
+   * declared) is remembered with this object. Default: `database`.
+   */
+  readonly memory?: object | undefined
   /** The instant that the database takes for now, as RFC 3339 text; null: its own clock. For tests. */
   readonly now?: (() => string | null) | undefined
 }
@@ -133,10 +140,11 @@ export function createPawlWith<const D extends readonly NamedDefinition[]>(
   const registry = createRegistry(definitions, queues, { retry: defaults.retry })
   for (const name of registry.limits.keys()) checkLimitName(name)
   checkName(defaults.tenant ?? DEFAULT_TENANT, { field: 'defaults.tenant' })
-  const declaredIn = new WeakMap<Database, Map<string, { done: boolean }>>()
+  const declaredIn = new WeakMap<object, Map<string, { done: boolean }>>()
   const connect = (to: ConnectOptions): ConnectedPawl<D> => {
     const place = checkName(to.environment ?? DEFAULT_ENVIRONMENT, { field: 'environment' })
-    const store = composition.createStore({ database: to.database, schema, environment: place, now: to.now })
+    const { memory = to.database } = to
+    const store = composition.createStore({ database: to.database, schema, environment: place, memory, now: to.now })
     const calls = createCalls({ store, registry, defaults: { tenant: defaults.tenant }, onCommit: to.onCommit })
     const surroundings = { env: to.env, services: to.services, logger }
     const requests = () => to.database.requests
@@ -147,7 +155,7 @@ export function createPawlWith<const D extends readonly NamedDefinition[]>(
       store,
       calls,
       createTicker: (ticking) => {
-        const declared = declaredFor(declaredIn, to.database, place)
+        const declared = declaredFor(declaredIn, memory, place)
         return composition.createTicker({ ...ticking, store, registry, surroundings, requests, declared })
       },
     }
@@ -162,12 +170,12 @@ export function createPawlWith<const D extends readonly NamedDefinition[]>(
 }
 
 function declaredFor(
-  declaredIn: WeakMap<Database, Map<string, { done: boolean }>>,
-  database: Database,
+  declaredIn: WeakMap<object, Map<string, { done: boolean }>>,
+  memory: object,
   environment: string,
 ): { done: boolean } {
-  const byEnvironment = declaredIn.get(database) ?? new Map<string, { done: boolean }>()
-  declaredIn.set(database, byEnvironment)
+  const byEnvironment = declaredIn.get(memory) ?? new Map<string, { done: boolean }>()
+  declaredIn.set(memory, byEnvironment)
   const declared = byEnvironment.get(environment) ?? { done: false }
   byEnvironment.set(environment, declared)
   return declared

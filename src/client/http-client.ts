@@ -41,7 +41,10 @@ export interface ClientSpawnOptions extends Omit<SpawnOptions, 'tenant'> {
 
 /** One of several runs to spawn. */
 export type ClientSpawn<P extends PawlTypes> = {
-  [K in DefinitionName<P>]: ClientSpawnOptions & { readonly definition: K; readonly input?: InputOf<DefinitionNamed<P, K>> }
+  [K in DefinitionName<P>]: Omit<ClientSpawnOptions, 'idempotencyKey'> & {
+    readonly definition: K
+    readonly input?: InputOf<DefinitionNamed<P, K>>
+  }
 }[DefinitionName<P>]
 
 type Arguments<V, O> = undefined extends V ? [input?: V, options?: O] : [input: V, options?: O]
@@ -120,7 +123,7 @@ export interface HttpClient<P extends PawlTypes> {
   ): Promise<SpawnResult>
   /** An answer per item, in order. The key of the whole is `idempotencyKey`; items have none of their own. */
   spawnMany(
-    runs: readonly Omit<ClientSpawn<P>, 'idempotencyKey'>[],
+    runs: readonly ClientSpawn<P>[],
     options?: { readonly idempotencyKey?: string | undefined },
   ): Promise<readonly SpawnItem[]>
   signal<K extends SignalName<DefinitionsOf<P>>>(
