@@ -1,4 +1,5 @@
-import type { Database } from '../../src/core/database.ts'
+import { afterAll, afterEach, beforeAll } from 'vitest'
+import type { Database, Statement } from '../../src/core/database.ts'
 import { type CallOptions, type Definition, toCall } from '../../src/core/definition.ts'
 import { type Logger, silentLogger } from '../../src/core/logger.ts'
 import { toNewRun } from '../../src/core/new-run.ts'
@@ -22,8 +23,17 @@ export interface EngineOptions {
   /** Several engines over one database: pass the first one's. */
   readonly on?: FreshDatabase
   readonly connections?: number
+  /** Another driver than node-postgres. */
+  readonly connect?: (fresh: FreshDatabase) => Database
   /** Wraps the driver: to count, delay or fail requests from outside. */
   readonly wrap?: (database: Database) => Database
+  /** The database clock of this engine stands still and moves by `advance` only. Default: it runs on. */
+  readonly frozen?: boolean
+  /** Only runs of these queues. */
+  readonly only?: readonly string[]
+  /** The host's wall clock, for budgets. */
+  readonly nowMs?: () => number
+  readonly random?: () => number
   readonly env?: unknown
   readonly services?: unknown
 }
@@ -38,12 +48,17 @@ export interface SpawnOptions extends CallOptions {
 /** An engine on a database of its own, with a clock that tests move. Nothing runs by itself: call `tick`. */
 export interface TestEngine {
   readonly fresh: FreshDatabase
+  readonly environment: string
   readonly database: Database
   readonly store: Store
   readonly registry: Registry
   readonly ticker: Ticker
-  /** Moves the database clock of this engine's statements on; until the first call the server's own is used. */
+  /** Moves the database clock of this engine's statements on; until the first call the server's own is used, unless it is frozen. */
   advance(ms: number): void
+  /** What the clock of this engine's statements says, epoch milliseconds. */
+  clock(): number
+  /** Names of the statements of every request so far, in order. */
+  readonly sent: readonly (readonly string[])[]
   spawn(definition: string, input?: unknown, options?: SpawnOptions): Promise<Admission>
   /** The id of a run that was really created. */
   spawnId(definition: string, input?: unknown, options?: SpawnOptions): Promise<string>
@@ -61,10 +76,11 @@ export const TEST_BUDGET: Budget = { wallMs: 60_000, requests: 100_000, concurre
 export async function startEngine(options: EngineOptions): Promise<TestEngine> {
   const { definitions, queues, version, budget, environment, leaseMs, connections = 4, wrap = (database) => database } = options
   const fresh = options.on ?? (await freshDatabase(version))
-  const database = wrap(nodePostgres({ connectionString: fresh.connectionString, max: connections }))
+  const { connect = (to: FreshDatabase) => nodePostgres({ connectionString: to.connectionString, max: connections }) } = options
+  const sent: string[][] = []
+  const database = recording(wrap(connect(fresh)), sent)
   const registry = createRegistry(definitions, queues)
-  let offsetMs: number | undefined
-  const now = () => (offsetMs === undefined ? null : new Date(Date.now() + offsetMs).toISOString())
+  const { clock, now, advance } = createClock(options.frozen === true)
   const store = createStore({ database, environment, now })
   const surroundings = { env: options.env ?? {}, services: options.services ?? {}, logger: options.logger ?? silentLogger }
   const ticker = createTicker({
@@ -74,19 +90,23 @@ export async function startEngine(options: EngineOptions): Promise<TestEngine> {
     budget: { ...TEST_BUDGET, ...budget },
     requests: () => database.requests,
     leaseMs,
+    queues: options.only,
+    nowMs: options.nowMs,
+    random: options.random,
     declared: { done: false },
   })
   const pool = fresh.pool({ max: 2 })
   const scope = { tenant: 'default' }
   const engine: TestEngine = {
     fresh,
+    environment: environment ?? 'production',
     database,
     store,
     registry,
     ticker,
-    advance: (ms) => {
-      offsetMs = (offsetMs ?? 0) + ms
-    },
+    advance,
+    clock,
+    sent,
     spawn: async (definition, input, { id, tenant = 'default', version: of, receipt, ...callOptions } = {}) => {
       const call = toCall({ definition, version: of ?? 0, input, options: callOptions })
       const run = await toNewRun({ ...call, version: of }, { registry, tenant, id, receipt })
@@ -114,7 +134,8 @@ export async function startEngine(options: EngineOptions): Promise<TestEngine> {
       return run
     },
     history: async (id) => (await store.history(id, scope, { limit: 500, cursor: null }))?.items ?? [],
-    sql: async (text, params = []) => (await pool.query({ text, values: [...params], rowMode: 'array' })).rows.map((row) => row[0]),
+    sql: async (text, params = []) =>
+      (await pool.query({ text, values: [...params], rowMode: 'array' })).rows.map((row) => row[0]),
     close: async () => {
       await ticker.stop()
       await database.close()
@@ -122,4 +143,96 @@ export async function startEngine(options: EngineOptions): Promise<TestEngine> {
     },
   }
   return engine
+}
+
+export interface SharedEngines {
+  /**
+   * An engine over the database that the tests of this `describe` share, in an environment of its own, so that none sees another's
+   * runs. `beside`: another engine of the same environment. Closed after the test.
+   */
+  readonly start: (options: EngineOptions & { readonly beside?: TestEngine }) => Promise<TestEngine>
+}
+
+/** Call it in a `describe`: it makes a database before its tests and drops it after them. */
+export function sharedEngines(version?: PostgresVersion): SharedEngines {
+  let fresh: FreshDatabase | undefined
+  let environments = 0
+  const open: TestEngine[] = []
+  beforeAll(async () => {
+    fresh = await freshDatabase(version)
+  })
+  afterEach(async () => {
+    await Promise.all(open.splice(0).map((engine) => engine.close()))
+  })
+  afterAll(() => fresh?.close())
+  return {
+    start: async ({ beside, ...options }) => {
+      const environment = beside?.environment ?? `test-${++environments}`
+      const engine = await startEngine({ environment, ...(fresh && { on: fresh }), ...options })
+      open.push(engine)
+      return engine
+    },
+  }
+}
+
+function createClock(frozen: boolean) {
+  const frozenAt = frozen ? Date.now() : undefined
+  let offsetMs = frozen ? 0 : undefined
+  const clock = () => (frozenAt ?? Date.now()) + (offsetMs ?? 0)
+  return {
+    clock,
+    now: () => (offsetMs === undefined ? null : new Date(clock()).toISOString()),
+    advance: (ms: number) => {
+      offsetMs = (offsetMs ?? 0) + ms
+    },
+  }
+}
+
+/** The same driver; what is sent through it is written down. */
+function recording(database: Database, sent: string[][]): Database {
+  return {
+    driver: database.driver,
+    get requests() {
+      return database.requests
+    },
+    query: (statement) => {
+      sent.push([statement.name])
+      return database.query(statement)
+    },
+    batch: (statements) => {
+      sent.push(statements.map(({ name }) => name))
+      return database.batch(statements)
+    },
+    close: () => database.close(),
+  }
+}
+
+/** The same driver with something done around every batch that is sent. */
+export function around(
+  database: Database,
+  batch: (statements: readonly Statement[], send: () => ReturnType<Database['batch']>) => ReturnType<Database['batch']>,
+): Database {
+  return {
+    driver: database.driver,
+    get requests() {
+      return database.requests
+    },
+    query: (statement) => database.query(statement),
+    batch: (statements) => batch(statements, () => database.batch(statements)),
+    close: () => database.close(),
+  }
+}
+
+/** Something that happens once: a test waits for it, or lets it happen. */
+export interface Moment<T = void> {
+  readonly promise: Promise<T>
+  readonly happen: (value: T) => void
+}
+
+export function moment<T = void>(): Moment<T> {
+  let happen: (value: T) => void = () => {}
+  const promise = new Promise<T>((resolve) => {
+    happen = resolve
+  })
+  return { promise, happen }
 }

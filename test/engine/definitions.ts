@@ -1,0 +1,18 @@
+import * as z from 'zod'
+import { job } from '../../src/core/job.ts'
+
+/** Gives back what it was given. */
+export const echo = job({ name: 'echo', input: z.unknown(), run: ({ input }) => input ?? null })
+
+/** Runs what the test puts into `services`, by the name in its input. */
+export function hooked(name: string, run: (input: { n: number }, attempt: number) => unknown) {
+  return job({
+    name,
+    input: z.object({ n: z.number() }),
+    retry: { maxAttempts: 3, backoff: { kind: 'fixed', base: 0 } },
+    run: async ({ input, attempt }) => {
+      await run(input, attempt)
+      return input.n
+    },
+  })
+}
