@@ -18,6 +18,7 @@ CREATE TABLE "pawl"."claims" (
 	"id" uuid PRIMARY KEY NOT NULL,
 	"lease_until" timestamp with time zone NOT NULL,
 	"environment_id" smallint NOT NULL,
+	"alone" boolean NOT NULL,
 	"run_ids" uuid[] NOT NULL
 );
 --> statement-breakpoint
@@ -131,6 +132,7 @@ CREATE TABLE "pawl"."runs" (
 	"visit" integer DEFAULT 1 NOT NULL,
 	"failures" integer DEFAULT 0 NOT NULL,
 	"losses" integer DEFAULT 0 NOT NULL,
+	"lonely_losses" integer DEFAULT 0 NOT NULL,
 	"snoozes" integer DEFAULT 0 NOT NULL,
 	"max_attempts" integer NOT NULL,
 	"payload_bytes" integer NOT NULL,

@@ -91,6 +91,8 @@ export interface ClaimedRun {
   readonly version: number
   readonly failures: number
   readonly losses: number
+  /** Losses while nothing else was in the invocation's hands. */
+  readonly lonelyLosses: number
   readonly snoozes: number
   readonly maxAttempts: number
   readonly payloadBytes: number
@@ -123,6 +125,8 @@ export interface ClaimRequest {
   readonly laneCursor: number
   /** Nothing else is in flight: a run that has lost its host may be taken, alone. */
   readonly alone: boolean
+  /** Claims of this invocation that are marked as alone and no longer will be, once this one takes something. */
+  readonly besides: readonly string[]
   /** Ask also what is left and what upkeep is due. */
   readonly peek: boolean
 }

@@ -14,6 +14,7 @@ interface Extras {
   readonly awaits: readonly string[] | null
   readonly timedOut: boolean
   readonly snoozes: number
+  readonly lonelyLosses: number
   readonly cancelRequested: boolean
   readonly inbox: readonly InboxEntry[] | null
   readonly joinSeq: number | null
@@ -39,6 +40,7 @@ const NO_EXTRAS: Extras = {
   awaits: null,
   timedOut: false,
   snoozes: 0,
+  lonelyLosses: 0,
   cancelRequested: false,
   inbox: null,
   joinSeq: null,
@@ -64,6 +66,7 @@ export function toClaimedRun(row: Row, lane: Lane, options: { readonly claimId: 
     version: lane.version,
     failures: row['failures'] as number,
     losses: row['losses'] as number,
+    lonelyLosses: extras.lonelyLosses,
     snoozes: extras.snoozes,
     maxAttempts: row['max_attempts'] as number,
     payloadBytes: row['payload_bytes'] as number,

@@ -17,7 +17,7 @@ import { toClaimedRun, toInboxEntry, toJoinedChild } from './claimed-rows.ts'
 import { type StoreContext, sendRepeatable } from './context.ts'
 import { statementsOfFlush } from './flush.ts'
 import { type ClaimRunsParams, claimRuns, recoverClaim } from './statements/claim-runs.ts'
-import { dropLapsedClaims, extendClaims, readClaimed, rescueLost } from './statements/keep-claims.ts'
+import { dropLapsedClaims, endSolitude, extendClaims, readClaimed, rescueLost } from './statements/keep-claims.ts'
 import { loadChildren, loadInbox, readLanes } from './statements/load-satellites.ts'
 import { peekNext } from './statements/peek-next.ts'
 import { promoteDue } from './statements/promote-due.ts'
@@ -61,6 +61,7 @@ function statementsOfClaim(context: StoreContext, request: ClaimRequest): Statem
       : []),
     promoteDue(schema, { now, environment, limit: PROMOTED_AT_ONCE }),
     claimRuns(schema, toClaimParams(context, request)),
+    ...(request.besides.length > 0 ? [endSolitude(schema, { claimIds: request.besides })] : []),
     ...(request.peek
       ? [
           peekNext(schema, {

@@ -26,7 +26,7 @@ export function statementsOfFlush(context: StoreContext, request: FlushRequest, 
   const outcomes = sortById(request.outcomes)
   const { schema } = context
   const ids = outcomes.map((outcome) => outcome.run.id)
-  if (outcomes.length === 0) return request.endedClaims.length > 0 ? [endClaims(schema, { claimIds: request.endedClaims })] : []
+  if (outcomes.length === 0) return request.endedClaims.length > 0 ? [endClaims(schema, { now: context.now(), claimIds: request.endedClaims })] : []
   return [
     ...lock(context, outcomes),
     applyOutcomes(schema, toApplyParams(context, outcomes)),
@@ -36,7 +36,7 @@ export function statementsOfFlush(context: StoreContext, request: FlushRequest, 
     ...inboxes(context, outcomes),
     ...gates(context, outcomes, ids),
     ...(outcomes.some((outcome) => outcome.run.key !== null) ? [releaseKeys(schema, { ids })] : []),
-    ...(request.endedClaims.length > 0 ? [endClaims(schema, { claimIds: request.endedClaims })] : []),
+    ...(request.endedClaims.length > 0 ? [endClaims(schema, { now: context.now(), claimIds: request.endedClaims })] : []),
   ]
 }
 

@@ -102,6 +102,8 @@ export const runs = pawl.table(
     visit: integer('visit').notNull().default(1),
     failures: integer('failures').notNull().default(0),
     losses: integer('losses').notNull().default(0),
+    /** Losses that nothing else in the invocation can be blamed for: the cap counts these. */
+    lonelyLosses: integer('lonely_losses').notNull().default(0),
     snoozes: integer('snoozes').notNull().default(0),
     maxAttempts: integer('max_attempts').notNull(),
     payloadBytes: integer('payload_bytes').notNull(),
@@ -179,6 +181,8 @@ export const claims = pawl.table(
     id: uuid('id').primaryKey(),
     leaseUntil: instant('lease_until').notNull(),
     environmentId: smallint('environment_id').notNull(),
+    /** One run, with nothing else in the invocation's hands: if it is lost, it is lost by its own doing. */
+    alone: boolean('alone').notNull(),
     runIds: uuid('run_ids').array().notNull(),
   },
   (t) => [index('claims_lease_idx').on(t.environmentId, t.leaseUntil)],

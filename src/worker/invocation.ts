@@ -30,8 +30,8 @@ const MAX_CLAIM_BYTES = 8_388_608
 const FLUSH_RESERVE_MS = 1_000
 /** Requests kept back for the last flush and what it may have to send again. */
 const FLUSH_RESERVE_REQUESTS = 4
-/** Losses after which a run is ended as lost: the first may be its neighbour's fault, the later ones came while it ran alone. */
-const MAX_LOSSES = 3
+/** Losses alone after which a run is ended as lost. A first loss among others is free: it may be a neighbour's doing. */
+const MAX_LONELY_LOSSES = 3
 /** Steps that go on inside one claim before the run lets others have a turn. */
 const MAX_INLINE_STEPS = 100
 /** Claims that found something left but got nothing, in a row, before the pass leaves it to whoever holds it. */
@@ -71,6 +71,8 @@ export class Invocation {
   #emptyClaims = 0
   #gathering = false
   #laneCursor = 0
+  /** The one claim that was taken with nothing else in hand, as long as it has no company. */
+  #solitary: string | null = null
   #peek: Peek | null = null
   #failure: unknown
   #finish: () => void = () => {}
@@ -187,6 +189,7 @@ export class Invocation {
       leaseMs,
       laneCursor: this.#laneCursor,
       alone: staying === 0 && this.#expected === 0,
+      besides: this.#solitary !== null && this.#claims.has(this.#solitary) ? [this.#solitary] : [],
       peek: !this.#lastClaimWasFull,
     }
   }
@@ -241,6 +244,7 @@ export class Invocation {
     if (reply.runs.length > 0) {
       this.#emptyClaims = 0
       this.#claims.set(claim.claimId, reply.runs.length)
+      this.#solitary = claim.alone && reply.runs.length === 1 ? claim.claimId : null
       for (const run of reply.runs) this.#start(run, 0)
       return
     }
@@ -267,7 +271,7 @@ export class Invocation {
     const definition = this.#params.registry.find(run.definition, run.version)
     if (this.#stopping || definition === undefined) return this.#post(held, released(run))
     if (run.cancelRequested) return this.#post(held, ended(run, 'cancelled'))
-    if (run.losses >= MAX_LOSSES) return this.#post(held, ended(run, 'lost'))
+    if (run.lonelyLosses >= MAX_LONELY_LOSSES) return this.#post(held, ended(run, 'lost'))
     void this.#execute(held, definition)
   }
 
@@ -408,6 +412,7 @@ function continued(outcome: CommittedOutcome): ClaimedRun {
     payloadBytes: outcome.payloadBytes ?? run.payloadBytes,
     failures: 0,
     losses: 0,
+    lonelyLosses: 0,
     snoozes: 0,
     awaits: [],
     timedOut: false,

@@ -60,6 +60,7 @@ applied AS (
       visit = r.visit + o.progress::int,
       failures = CASE WHEN o.progress THEN 0 ELSE r.failures + (o.outcome IN ('retry', 'fail'))::int END,
       losses = CASE WHEN o.progress THEN 0 ELSE r.losses END,
+      lonely_losses = CASE WHEN o.progress THEN 0 ELSE r.lonely_losses END,
       snoozes = CASE WHEN o.progress THEN 0 ELSE r.snoozes + (o.outcome = 'snooze')::int END,
       awaits = CASE WHEN o.awaits IS NOT NULL THEN string_to_array(o.awaits, E'\\x1f') WHEN o.progress OR o.final THEN NULL ELSE r.awaits END,
       timed_out = CASE WHEN o.progress THEN false ELSE r.timed_out END,

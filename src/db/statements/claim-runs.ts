@@ -36,10 +36,10 @@ SELECT c.id, c.seq, c.visit, c.lane_id, c.step, c.failures, c.losses, c.max_atte
   CASE WHEN c.lane_id = ANY (${known}::int[]) THEN NULL ELSE (
     SELECT jsonb_build_object('tenant', l.tenant, 'queue', l.queue, 'definition', l.definition, 'version', l.version) FROM ${s}.lanes l WHERE l.id = c.lane_id) END AS lane,
   CASE WHEN c.key IS NOT NULL OR c.tags IS NOT NULL OR c.headers IS NOT NULL OR c.parent_id IS NOT NULL OR c.gates IS NOT NULL OR c.awaits IS NOT NULL
-      OR c.join_seq IS NOT NULL OR c.signalled OR c.timed_out OR c.snoozes > 0 OR c.cancel_requested_at IS NOT NULL
+      OR c.join_seq IS NOT NULL OR c.signalled OR c.timed_out OR c.snoozes > 0 OR c.lonely_losses > 0 OR c.cancel_requested_at IS NOT NULL
     THEN jsonb_build_object(
       'key', c.key, 'tags', c.tags, 'headers', c.headers, 'parentId', c.parent_id, 'gates', c.gates, 'awaits', c.awaits, 'timedOut', c.timed_out,
-      'snoozes', c.snoozes, 'cancelRequested', c.cancel_requested_at IS NOT NULL,
+      'snoozes', c.snoozes, 'lonelyLosses', c.lonely_losses, 'cancelRequested', c.cancel_requested_at IS NOT NULL,
       'inbox', CASE WHEN c.signalled THEN (
         SELECT jsonb_agg(jsonb_build_object('id', i.id::text, 'name', i.name, 'payload', i.payload, 'receivedAt', extract(epoch FROM i.created_at) * 1000) ORDER BY i.id)
         FROM (SELECT * FROM ${s}.signals g WHERE g.run_id = c.id AND g.consumed_seq IS NULL ORDER BY g.id LIMIT ${satellites}::int) i) END,
@@ -154,8 +154,8 @@ claimed AS (
 ),
 taken AS (DELETE FROM ${s}.ready y WHERE y.ctid = ANY (ARRAY(SELECT a.spot FROM admitted a JOIN claimed c ON c.id = a.id))),
 leased AS (
-  INSERT INTO ${s}.claims (id, environment_id, lease_until, run_ids)
-  SELECT $3::uuid, (SELECT id FROM environment), clock.at + make_interval(secs => $6::float8 / 1000), c.ids
+  INSERT INTO ${s}.claims (id, environment_id, lease_until, alone, run_ids)
+  SELECT $3::uuid, (SELECT id FROM environment), clock.at + make_interval(secs => $6::float8 / 1000), $10::boolean AND cardinality(c.ids) = 1, c.ids
   FROM clock, (SELECT array_agg(id) AS ids FROM claimed) c
   WHERE c.ids IS NOT NULL
 ),

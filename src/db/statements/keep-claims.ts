@@ -30,6 +30,19 @@ WHERE r.id IS NULL OR r.claimed_by IS DISTINCT FROM i.claim_id OR r.cancel_reque
   (p) => [p.ids, p.claimIds],
 )
 
+/** Pause of a run after its first loss alone, in seconds, and how it grows: a crash loop leaves its host most of the time. */
+const LONELY_PAUSE_SECONDS = 2
+const LONELY_PAUSE_FACTOR = 4
+
+/** A claim that was alone has got company: a loss from now on may be the neighbour's doing. */
+export const endSolitude = defineStatement<{ readonly claimIds: readonly string[] }>(
+  'end_solitude',
+  (s) => `
+UPDATE ${s}.claims c SET alone = false WHERE c.id = ANY ($1::uuid[]) AND c.alone
+`,
+  (p) => [p.claimIds],
+)
+
 export interface RescueLostParams {
   readonly now: string | null
   readonly environment: string
@@ -38,32 +51,34 @@ export interface RescueLostParams {
 }
 
 /**
- * Takes back runs whose claim has lapsed: one loss each, then back into the window, where a run with a loss is claimed alone. Bounded,
- * oldest lease first, SKIP LOCKED. The slots they held are given back at once; the claim goes when none of its runs is left.
+ * Takes back runs whose claim has lapsed: one loss each, then back into the window, behind the others, where a run with a loss is claimed
+ * alone. A run that was lost alone pauses first, longer each time: if it is what kills its host, others get their turn. Bounded, oldest
+ * lease first, SKIP LOCKED. The slots they held are given back at once; the claim goes when none of its runs is left.
  */
 export const rescueLost = defineStatement<RescueLostParams>(
   'rescue_lost',
   (s) => `
 WITH ${CLOCK},
 lapsed AS MATERIALIZED (
-  SELECT c.id, c.run_ids FROM ${s}.claims c
+  SELECT c.id, c.alone, c.run_ids FROM ${s}.claims c
   WHERE c.environment_id = (SELECT id FROM ${s}.environments WHERE name = $2::text) AND c.lease_until <= (SELECT at FROM clock)
   ORDER BY c.lease_until LIMIT (SELECT $3::int)
   FOR UPDATE OF c SKIP LOCKED
 ),
 held AS MATERIALIZED (
-  SELECT r.ctid AS place, r.id, r.claimed_by AS claim_id, r.updated_at AS since
-  FROM (SELECT l.id AS claim_id, x.run_id FROM lapsed l CROSS JOIN LATERAL unnest(l.run_ids) AS x(run_id)) i
+  SELECT r.ctid AS place, r.id, r.claimed_by AS claim_id, r.updated_at AS since, i.alone OR r.losses > 0 AS lonely
+  FROM (SELECT l.id AS claim_id, l.alone, x.run_id FROM lapsed l CROSS JOIN LATERAL unnest(l.run_ids) AS x(run_id)) i
   JOIN ${s}.runs r ON r.id = i.run_id AND r.claimed_by = i.claim_id AND r.status = 'running'
   LIMIT (SELECT $3::int)
   FOR NO KEY UPDATE OF r SKIP LOCKED
 ),
 rescued AS (
   UPDATE ${s}.runs r
-  SET status = 'pending', claimed_by = NULL, seq = r.seq + 1, losses = r.losses + 1, updated_at = clock.at
-  FROM clock
-  WHERE r.ctid = ANY (ARRAY(SELECT h.place FROM held h)) AND r.status = 'running'
-  RETURNING r.id, r.seq, r.visit, r.failures, r.losses, r.step, r.gates, r.environment_id, r.lane_id, r.priority, r.available_at, r.position, r.hold, r.updated_at
+  SET status = 'pending', claimed_by = NULL, seq = r.seq + 1, losses = r.losses + 1, lonely_losses = r.lonely_losses + h.lonely::int, updated_at = clock.at,
+      available_at = clock.at, timer_at = CASE WHEN h.lonely THEN clock.at + make_interval(secs => ${LONELY_PAUSE_SECONDS} * power(${LONELY_PAUSE_FACTOR}, least(r.lonely_losses, 5))) END
+  FROM clock, held h
+  WHERE r.ctid = ANY (ARRAY(SELECT x.place FROM held x)) AND h.id = r.id AND r.status = 'running'
+  RETURNING r.id, r.seq, r.visit, r.failures, r.losses, r.step, r.gates, r.environment_id, r.lane_id, r.priority, r.available_at, r.position, r.hold, r.timer_at, r.updated_at
 ),
 recorded AS (
   INSERT INTO ${s}.history (run_id, seq, visit, attempt, claimed_by, started_at, finished_at, step, outcome)
@@ -71,7 +86,7 @@ recorded AS (
 ),
 windowed AS (
   INSERT INTO ${s}.ready (lane_id, priority, available_at, position, run_id)
-  SELECT -x.lane_id, x.priority, x.available_at, x.position, x.id FROM rescued x WHERE x.hold IS NULL
+  SELECT -x.lane_id, x.priority, x.available_at, x.position, x.id FROM rescued x WHERE x.hold IS NULL AND x.timer_at IS NULL
   ON CONFLICT DO NOTHING
 ),
 freed AS (

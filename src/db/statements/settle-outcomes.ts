@@ -231,11 +231,15 @@ SELECT 1 / (
   (p) => [p.runId, p.seq],
 )
 
-/** Ends claims whose runs are all settled. */
-export const endClaims = defineStatement<{ readonly claimIds: readonly string[] }>(
+/**
+ * Ends claims whose runs are all settled. One whose lease has lapsed stays: its outcomes were refused for that, so its runs are still to
+ * be rescued, and a claim is how they are found.
+ */
+export const endClaims = defineStatement<{ readonly now: string | null; readonly claimIds: readonly string[] }>(
   'end_claims',
   (s) => `
-DELETE FROM ${s}.claims c WHERE c.id = ANY ($1::uuid[])
+WITH ${CLOCK}
+DELETE FROM ${s}.claims c USING clock WHERE c.id = ANY ($2::uuid[]) AND c.lease_until > clock.at
 `,
-  (p) => [p.claimIds],
+  (p) => [p.now, p.claimIds],
 )
