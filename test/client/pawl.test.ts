@@ -69,7 +69,7 @@ forEachVersion('a pawl', (version) => {
     expect(await now.result(id)).toMatchObject({ status: 'cancelled', error: { code: expect.any(String) } })
   })
 
-  test('C205 a signal sent by key and definition wakes the run that waits for it', async () => {
+  test('C116 a signal sent by key and definition wakes the run that waits for it', async () => {
     const now = connect()
     const { id } = await now.spawn(approval, {})
     await runAll()
@@ -79,7 +79,7 @@ forEachVersion('a pawl', (version) => {
     expect(await now.result(approval, id)).toEqual({ id, status: 'completed', result: { by: 'bob' } })
   })
 
-  test('spawns many calls made by `with`', async () => {
+  test('C205 spawns many calls made by `with`', async () => {
     const now = connect()
     const items = await now.spawnMany([
       greet.with({ name: 'a' }, { delay: '1h', tags: ['many'] }),

@@ -28,7 +28,7 @@ forEachVersion('a run that was spawned', (version) => {
     return rows
   }
 
-  test('C205 takes a signal by id and by key, with its payload, in one request each', async () => {
+  test('takes a signal by id and by key, with its payload, in one request each', async () => {
     const before = subject.database.requests
     const first = await subject.calls.signal({ to: { id }, name: 'paid', payload: { cents: 5 } })
     expect(first).toMatchObject({ runId: id, replayed: false })
@@ -68,7 +68,7 @@ forEachVersion('a run that was spawned', (version) => {
     ['an unknown id', { id: uuidv7() }],
     ['an id that is none', { id: 'x' }],
     ['an unknown key', { key: 'order:none' }],
-  ])('%s is no target', async (_, to) => {
+  ])('C120 %s is no target', async (_, to) => {
     const sending = subject.calls.signal({ to, name: 'paid', payload: { cents: 1 } })
     await expect(sending).rejects.toMatchObject({ code: 'no_target', status: 404 })
   })
@@ -83,10 +83,11 @@ forEachVersion('a run that was spawned', (version) => {
     await expect(subject.calls.retry(id, other)).rejects.toMatchObject({ code: 'not_found' })
   })
 
-  test('an idempotency key delivers once', async () => {
+  test('C122 the same signal under one idempotency key arrives once, however often it is sent', async () => {
     const call = { to: { id }, name: 'paid', payload: { cents: 5 }, idempotencyKey: `pay:${id}` }
     const first = await subject.calls.signal(call)
-    expect(await subject.calls.signal(call)).toEqual({ ...first, replayed: true })
+    const again = await Promise.all(Array.from({ length: 9 }, () => subject.calls.signal(call)))
+    expect(again).toEqual(again.map(() => ({ ...first, replayed: true })))
     await expect(subject.calls.signal({ ...call, payload: { cents: 6 } })).rejects.toMatchObject({ code: 'idempotency_mismatch' })
     expect(await inbox(id)).toHaveLength(1)
   })
@@ -96,12 +97,13 @@ forEachVersion('a run that was spawned', (version) => {
     await expect(sending).rejects.toMatchObject({ code: 'unknown_definition' })
   })
 
-  test('cancel says what it did, and retry starts it again', async () => {
+  test('C120 cancel says what it did, an ended run takes no signal, and retry starts it again', async () => {
     expect(await subject.calls.cancel(id)).toEqual({ id, did: 'cancelled', status: 'cancelled' })
     expect(await subject.calls.cancel(id)).toMatchObject({ did: 'already_cancelled' })
     await expect(subject.calls.signal({ to: { id }, name: 'paid', payload: { cents: 1 } })).rejects.toMatchObject({
       code: 'no_target',
     })
+    expect(await inbox(id)).toEqual([])
     expect(await subject.calls.retry(id)).toEqual({ id, status: 'pending' })
     await expect(subject.calls.retry(id)).rejects.toMatchObject({ code: 'not_retryable', status: 409 })
     expect((await subject.calls.getRun(id)).status).toBe('pending')
