@@ -99,6 +99,8 @@ describe('webhooks', () => {
 
   test('an unknown webhook is 404, a webhook without a secret 503, and only POST is taken', async () => {
     for (const name of ['nope', '%00', '__proto__', 'a%2Fb']) expect((await deliver(name, 'x', {})).status).toBe(404)
+    const unset = await deliver('unset', 'x', {})
+    expect([unset.status, unset.body.code]).toEqual([503, 'not_configured'])
     expect((await subject.send('GET', '/hooks/greetings')).status).toBe(405)
   })
 

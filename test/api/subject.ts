@@ -29,7 +29,12 @@ const greet = job({
   run: ({ input }) => ({ greeting: `hello ${input.name}` }),
 })
 
-const echo = job({ name: 'echo', input: z.json(), run: ({ input }) => input })
+const echo = job({
+  name: 'echo',
+  input: z.json(),
+  triggers: [webhook({ name: 'unset', secret: () => '', spawn: () => 1 })],
+  run: ({ input }) => input,
+})
 
 const fails = job({
   name: 'fails',
@@ -135,7 +140,7 @@ export async function sendTo(app: Hono, method: string, path: string, sent: Sent
     status: response.status,
     headers: response.headers,
     text,
-    body: /json/.test(response.headers.get('content-type') ?? '') ? JSON.parse(text) : {},
+    body: text !== '' && /json/.test(response.headers.get('content-type') ?? '') ? JSON.parse(text) : {},
   }
 }
 
