@@ -1,16 +1,15 @@
 /** The one place where definitions, calls, store and engine come together. */
 import { type Composition, type CreatePawlOptions, createPawlWith, type Pawl, type StoreParams } from './client/create-pawl.ts'
 import type { NamedDefinition } from './client/typed-calls.ts'
-import type { Database } from './core/database.ts'
 import { createStore, LaneMemory } from './db/store.ts'
 import { createTicker } from './worker/tick.ts'
 
-/** What is known of a database's lanes outlives the stores over it, for as long as the host keeps the database. */
-const lanesByDatabase = new WeakMap<Database, Map<string, LaneMemory>>()
+/** What is known of a database's lanes outlives the stores over it, for as long as the host keeps what stands for the database. */
+const lanesByMemory = new WeakMap<object, Map<string, LaneMemory>>()
 
-function lanesOf({ database, schema, environment }: StoreParams): LaneMemory {
-  const byPlace = lanesByDatabase.get(database) ?? new Map<string, LaneMemory>()
-  lanesByDatabase.set(database, byPlace)
+function lanesOf({ memory, schema, environment }: StoreParams): LaneMemory {
+  const byPlace = lanesByMemory.get(memory) ?? new Map<string, LaneMemory>()
+  lanesByMemory.set(memory, byPlace)
   const place = JSON.stringify([schema, environment])
   const lanes = byPlace.get(place) ?? new LaneMemory()
   byPlace.set(place, lanes)
@@ -18,7 +17,7 @@ function lanesOf({ database, schema, environment }: StoreParams): LaneMemory {
 }
 
 const composition: Composition = {
-  createStore: (params) => createStore({ ...params, lanes: lanesOf(params) }),
+  createStore: ({ memory, ...params }) => createStore({ ...params, lanes: lanesOf({ memory, ...params }) }),
   createTicker,
 }
 

@@ -147,7 +147,8 @@ export function createPawlWith<const D extends readonly NamedDefinition[]>(
     const store = composition.createStore({ database: to.database, schema, environment: place, memory, now: to.now })
     const calls = createCalls({ store, registry, defaults: { tenant: defaults.tenant }, onCommit: to.onCommit })
     const surroundings = { env: to.env, services: to.services, logger }
-    const requests = () => to.database.requests
+    const before = to.database.requests
+    const requests = () => to.database.requests - before
     return {
       ...createTypedCalls<D>(() => calls),
       registry,
