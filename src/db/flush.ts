@@ -26,7 +26,8 @@ export function statementsOfFlush(context: StoreContext, request: FlushRequest, 
   const outcomes = sortById(request.outcomes)
   const { schema } = context
   const ids = outcomes.map((outcome) => outcome.run.id)
-  if (outcomes.length === 0) return request.endedClaims.length > 0 ? [endClaims(schema, { now: context.now(), claimIds: request.endedClaims })] : []
+  if (outcomes.length === 0)
+    return request.endedClaims.length > 0 ? [endClaims(schema, { now: context.now(), claimIds: request.endedClaims })] : []
   return [
     ...lock(context, outcomes),
     applyOutcomes(schema, toApplyParams(context, outcomes)),
@@ -45,12 +46,14 @@ function sortById(outcomes: readonly CommittedOutcome[]): readonly CommittedOutc
 }
 
 /**
- * Only a batch that writes parents needs the lock statement: own rows alone are written in the order of their ids by one statement, and
- * nobody else waits for two of them.
+ * Rows that another batch locks together with further ones are locked in the one order, before anything is written: parents, the
+ * children of parents, and runs that may be parents themselves, once there are two of them (a run has no children before its second
+ * visit). All other own rows are nobody else's second lock, so that a batch of jobs needs no statement for it.
  */
 function lock(context: StoreContext, outcomes: readonly CommittedOutcome[]): Statement[] {
   const parents = outcomes.flatMap((outcome) => (outcome.run.parentId === null ? [] : [outcome.run.parentId]))
-  if (parents.length === 0) return []
+  const possibleParents = outcomes.filter((outcome) => outcome.run.visit > 1)
+  if (parents.length === 0 && possibleParents.length < 2) return []
   const ids = [...new Set([...outcomes.map((outcome) => outcome.run.id), ...parents])]
   return [lockRuns(context.schema, { ids })]
 }
@@ -140,7 +143,9 @@ function inboxes(context: StoreContext, outcomes: readonly CommittedOutcome[]): 
   const waiting = outcomes.filter((outcome) => outcome.kind === 'wait').map((outcome) => outcome.run.id)
   return [
     ...(shownRunIds.length > 0 ? [consumeSignals(context.schema, { runIds: shownRunIds, signalIds: shownSignalIds })] : []),
-    ...(waiting.length > 0 ? [recheckWaits(context.schema, { now: context.now(), ids: waiting, shownRunIds, shownSignalIds })] : []),
+    ...(waiting.length > 0
+      ? [recheckWaits(context.schema, { now: context.now(), ids: waiting, shownRunIds, shownSignalIds })]
+      : []),
   ]
 }
 
