@@ -1,6 +1,7 @@
 import { Hono } from 'hono'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { createApi } from '../../src/api/app.ts'
+import { SCHEMA_VERSION } from '../../src/core/build.ts'
 import { DatabaseError } from '../../src/core/database.ts'
 import { PawlError } from '../../src/core/errors.ts'
 import { type ApiSubject, apiSubject, CRON_SECRET, ROOT_KEY, sendTo } from './subject.ts'
@@ -97,7 +98,7 @@ describe('the API', () => {
     expect(first.body).toMatchObject({
       status: 'ok',
       version: '0.0.0-test',
-      schemaVersion: 1,
+      schemaVersion: SCHEMA_VERSION,
       now: INSTANT,
       oldestDueAt: INSTANT,
       oldestDueAge: expect.any(String),

@@ -1,11 +1,11 @@
 import type pg from 'pg'
 
 /**
- * A table as it looks after months: `total` runs of two tenants in 40 lanes, nearly all completed, with some of everything else.
- * Rows are inserted as an engine would have left them. Of tenant `acme` unless it says otherwise:
- * tag `common` on every second run, `rare` on 300, `old` on the oldest tenth; key `order:<n>` on every hundredth, key `hot` on 3,000
- * (half of them another tenant's); a parent with 10,000 children; 2,000 delayed, 3,000 ready (far back in time), 500 blocked, 100
- * running, 5,000 failed, 1,000 waiting.
+ * A table as it looks after months: `total` runs of two tenants in 40 lanes of two environments, nine in ten of tenant `acme` in
+ * `production`, nearly all completed, with some of everything else. Rows are inserted as an engine would have left them.
+ * Of a million: tag `common` on half, `rare` on 300, `old` on the oldest tenth; key `order:<n>` on every hundredth, key `hot` on
+ * 3,300 of all tenants; a parent with 10,000 children; 2,000 delayed, 1,200 ready (far back in time), 500 blocked, 100 running, 5,000
+ * failed, 1,000 waiting.
  */
 export async function insertManyRuns(pool: pg.Pool, total: number): Promise<{ readonly parentId: string }> {
   const parentId = '00000000-0000-7000-8000-000000000000'
@@ -21,8 +21,8 @@ export async function insertManyRuns(pool: pg.Pool, total: number): Promise<{ re
     plain AS (
       SELECT n, CASE
         WHEN n % 333 = 1 AND n > $1 / 10 AND n < $1 / 2 THEN 'ready'
-        WHEN n % 500 = 2 THEN 'delayed' WHEN n % 2000 = 3 THEN 'blocked' WHEN n % 10000 = 4 THEN 'running'
-        WHEN n % 200 = 5 THEN 'failed' WHEN n % 1000 = 6 THEN 'waiting' ELSE 'completed' END AS kind
+        WHEN n % 501 = 2 THEN 'delayed' WHEN n % 2001 = 3 THEN 'blocked' WHEN n % 9999 = 4 THEN 'running'
+        WHEN n % 201 = 5 THEN 'failed' WHEN n % 1001 = 6 THEN 'waiting' ELSE 'completed' END AS kind
       FROM generate_series(1, $1::int) n
     ), facts AS (
       SELECT p.*, l.id AS lane_id, l.environment_id, now() - make_interval(secs => ($1 - n)) AS at
@@ -37,7 +37,7 @@ export async function insertManyRuns(pool: pg.Pool, total: number): Promise<{ re
       CASE WHEN kind IN ('failed', 'waiting') THEN kind END::pawl.run_status,
       CASE WHEN kind = 'running' THEN '00000000-0000-7000-8000-0000000000ff'::uuid END,
       CASE WHEN n BETWEEN 1001 AND 11000 THEN $2::uuid END, CASE WHEN n BETWEEN 1001 AND 11000 THEN 3 END, CASE WHEN n BETWEEN 1001 AND 11000 THEN n - 1001 END,
-      'run', CASE WHEN n % 300 = 7 THEN 'hot' WHEN n % 100 = 8 THEN 'order:' || n END, CASE WHEN kind = 'blocked' THEN 'gate:' || n % 7 END,
+      'run', CASE WHEN n % 303 = 7 THEN 'hot' WHEN n % 100 = 8 THEN 'order:' || n END, CASE WHEN kind = 'blocked' THEN 'gate:' || n % 7 END,
       CASE WHEN n % 3333 = 9 THEN ARRAY['rare'] WHEN n < $1 / 10 THEN ARRAY['old', 'common'] WHEN n % 2 = 0 THEN ARRAY['common'] END
     FROM facts ORDER BY n`,
     [total, parentId],
@@ -45,7 +45,7 @@ export async function insertManyRuns(pool: pg.Pool, total: number): Promise<{ re
   await pool.query(`
     INSERT INTO pawl.ready (lane_id, priority, available_at, position, run_id)
     SELECT lane_id, priority, available_at, position, id FROM pawl.runs WHERE status = 'pending' AND timer_at IS NULL AND blocked_on IS NULL;
-    INSERT INTO pawl.claims (id, environment_id, lease_until, run_ids)
-    SELECT '00000000-0000-7000-8000-0000000000ff', min(environment_id), now() + interval '1 hour', array_agg(id) FROM pawl.runs WHERE status = 'running';`)
+    INSERT INTO pawl.claims (id, environment_id, lease_until, alone, run_ids)
+    SELECT '00000000-0000-7000-8000-0000000000ff', min(environment_id), now() + interval '1 hour', false, array_agg(id) FROM pawl.runs WHERE status = 'running';`)
   return { parentId }
 }

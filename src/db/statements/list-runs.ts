@@ -76,7 +76,7 @@ export function listRuns(schema: string, params: ListRunsParams): Statement {
   const s = quoteIdentifier(schema)
   const order = orderOf(params)
   const bound = new Parameters()
-  const head = headOf(s, params, bound)
+  const head = headOf(s, params, order === 'parent' ? null : startOf(params), bound)
   const matches = matchesOf(order, params, bound)
   const parts: Parts = { s, order, params, bound, matches, within: withinOf(order) }
   const otherWay = otherWayOf(parts)
@@ -101,8 +101,17 @@ function nameOf(order: ListOrder, params: ListRunsParams, turns: boolean): strin
   return ['list_runs', order, params.tag === null ? '' : 'tag', statuses ?? ''].filter(Boolean).join('_')
 }
 
+/**
+ * Where a list by time begins: behind the place, or before `until`. One bound of the index, not two: given both, a scan begins at
+ * either of them and reads its way to the other. Positions begin at 1.
+ */
+function startOf({ after, untilUs }: ListRunsParams): ListPlace | null {
+  if (untilUs === null || (after !== null && after.major < untilUs)) return after
+  return { major: untilUs, minor: 0n }
+}
+
 /** $1–$9, in every text: scope, filters on lanes, bounds in time, the place, the size of the page. */
-function headOf(s: string, params: ListRunsParams, bound: Parameters): string {
+function headOf(s: string, params: ListRunsParams, before: ListPlace | null, bound: Parameters): string {
   const instant = (us: bigint | null, otherwise: string) =>
     `coalesce(timestamptz 'epoch' + ${bound.bind(us, 'bigint')} * interval '1 microsecond', '${otherwise}')`
   const definition = bound.bind(params.definition, 'text')
@@ -118,8 +127,8 @@ lane AS MATERIALIZED (
 ),
 bounds AS (
   SELECT ${instant(params.sinceUs, '-infinity')} AS since_at, ${instant(params.untilUs, 'infinity')} AS until_at,
-    ${instant(params.after?.major ?? null, 'infinity')} AS before_at,
-    coalesce(${bound.bind(params.after?.minor ?? null, 'bigint')}, 9223372036854775807) AS before_position
+    ${instant(before?.major ?? null, 'infinity')} AS before_at,
+    coalesce(${bound.bind(before?.minor ?? null, 'bigint')}, 9223372036854775807) AS before_position
 ),
 size AS (SELECT ${bound.bind(params.limit, 'int')} + 1 AS n)`.trim()
 }
@@ -139,7 +148,7 @@ function matchesOf(order: ListOrder, params: ListRunsParams, bound: Parameters):
   return conditions.length === 0 ? 'true' : conditions.join(' AND ')
 }
 
-const WITHIN_TIME = `r.created_at >= (SELECT since_at FROM bounds) AND r.created_at < (SELECT until_at FROM bounds)
+const WITHIN_TIME = `r.created_at >= (SELECT since_at FROM bounds)
       AND (r.created_at, r.position) < ((SELECT before_at FROM bounds), (SELECT before_position FROM bounds))`
 
 function withinOf(order: ListOrder): string {
