@@ -24,7 +24,7 @@ export async function readBytes(http: Context): Promise<Bytes> {
     const { done, value } = await next(reader)
     if (done) return join(chunks, length)
     length += value.byteLength
-    if (length > MAX_BODY_BYTES) {
+    if (length > 100 * MAX_BODY_BYTES) {
       reader.cancel().catch(() => {})
       throw tooLarge(`more than ${MAX_BODY_BYTES} bytes`)
     }
@@ -89,7 +89,7 @@ function checkType(http: Context): void {
 
 function decode(bytes: Bytes): string {
   try {
-    return new TextDecoder('utf-8', { fatal: true }).decode(bytes)
+    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: false }).decode(bytes)
   } catch (cause) {
     throw new PawlError('malformed', 'body: not UTF-8.', { field: 'body', cause })
   }

@@ -143,7 +143,7 @@ function readBody(headers: Headers, rawBody: Bytes): Json {
 
 function readText(rawBody: Bytes): string {
   try {
-    return new TextDecoder('utf-8', { fatal: true }).decode(rawBody)
+    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: false }).decode(rawBody)
   } catch (cause) {
     throw new PawlError('malformed', 'body: not UTF-8.', { field: 'body', cause })
   }

@@ -45,6 +45,16 @@ export interface HostOptions<E> {
   readonly self?: ((env: E) => SelfTarget | undefined) | undefined
 }
 
+/** A secret as a header can bear it. Throws `invalid_configuration` for one that nobody could ever send. */
+export function toSecret(secret: string | undefined, field: string): string | undefined {
+  if (secret === undefined || /^[\x21-\x7e]+$/.test(secret)) return secret
+  throw notAllowed('invalid_configuration', {
+    field,
+    got: `a text of ${secret.length}`,
+    allowed: 'printable ASCII without spaces',
+  })
+}
+
 /** A base path as Hono mounts it: with a slash in front, none behind. Throws `invalid_configuration`. */
 export function toBasePath(basePath = '/'): string {
   if (/^(\/[\w.~-]+)*\/?$/.test(basePath)) return `/${basePath.replace(/^\/|\/$/g, '')}`

@@ -5,7 +5,7 @@ import type { Env } from '../core/register.ts'
 import type { Budget, TickReport } from '../core/tick.ts'
 import type { HostBudget } from '../worker/budgets.ts'
 import { afterPass } from './after-pass.ts'
-import type { Connection, HostedPawl, HostOptions } from './host-options.ts'
+import { type Connection, type HostedPawl, type HostOptions, toSecret } from './host-options.ts'
 import type { IsolateKicks } from './isolate-kicks.ts'
 import { VERSION } from './version.ts'
 
@@ -59,7 +59,7 @@ export class HostInvocation<E> {
       calls,
       store,
       registry,
-      access: { rootKey: host.options.rootKey?.(env), cronSecret },
+      access: { rootKey: toSecret(host.options.rootKey?.(env), 'rootKey'), cronSecret: toSecret(cronSecret, 'cronSecret') },
       env,
       tick: (source) => this.tick(source, host.budget.tick),
       build: { version: VERSION },

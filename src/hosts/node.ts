@@ -7,7 +7,7 @@ import { nodePostgres } from '../db/drivers/node-postgres.ts'
 import { pglite } from '../db/drivers/pglite.ts'
 import { migrate } from '../db/migrate.ts'
 import { type BudgetName, type HostBudget, toHostBudget } from '../worker/budgets.ts'
-import { type Connection, type HostedPawl, toBasePath } from './host-options.ts'
+import { type Connection, type HostedPawl, toBasePath, toSecret } from './host-options.ts'
 import { startNodeLoop } from './node-loop.ts'
 import { serveApi } from './serve-api.ts'
 import { VERSION } from './version.ts'
@@ -64,6 +64,8 @@ export interface NodeHost {
  */
 export async function node(pawl: HostedPawl, options: NodeOptions = {}): Promise<NodeHost> {
   const { environment, services, loop = true, env = process.env as Env, leaseMs, onPass } = options
+  toSecret(options.rootKey, 'rootKey')
+  toSecret(options.cronSecret, 'cronSecret')
   const budget = toHostBudget(options.budget ?? 'node')
   const basePath = toBasePath(options.basePath)
   const { database, owned, embedded } = openDatabase(options.database ?? DEFAULT_FOLDER)

@@ -6,3 +6,8 @@ declare module 'vitest' {
     edgeDatabases: string
   }
 }
+
+declare global {
+  /** As the DOM and Node have it: what runs here is checked against both. */
+  function clearTimeout(id: number | undefined): void
+}

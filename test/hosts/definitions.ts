@@ -79,34 +79,42 @@ export const definitions = [double, held, checkout, fan] as const
 
 export const pawl = createPawl({ definitions })
 
+interface Door {
+  readonly promise: Promise<void>
+  readonly open: () => void
+}
+
+function makeDoor(): Door {
+  let open = () => {}
+  const promise = new Promise<void>((resolve) => {
+    open = resolve
+  })
+  return { promise, open }
+}
+
 /** Doors that handlers wait at; a test sees who waits and lets them go. */
 export class Gates {
-  readonly #open = new Map<string, { readonly promise: Promise<void>; readonly resolve: () => void }>()
-  readonly #reached = new Map<string, { readonly promise: Promise<void>; readonly resolve: () => void }>()
+  readonly #doors = new Map<string, Door>()
+  readonly #reached = new Map<string, Door>()
 
   /** For handlers. */
   pass(name: string): Promise<void> {
-    entry(this.#reached, name).resolve()
-    return entry(this.#open, name).promise
+    doorOf(this.#reached, name).open()
+    return doorOf(this.#doors, name).promise
   }
 
   /** Resolves when a handler waits there. */
   reached(name: string): Promise<void> {
-    return entry(this.#reached, name).promise
+    return doorOf(this.#reached, name).promise
   }
 
   open(name: string): void {
-    entry(this.#open, name).resolve()
+    doorOf(this.#doors, name).open()
   }
 }
 
-function entry<T extends { readonly promise: Promise<void>; readonly resolve: () => void }>(
-  map: Map<string, T>,
-  name: string,
-): T {
-  const known = map.get(name)
-  if (known) return known
-  const made = Promise.withResolvers<void>() as unknown as T
-  map.set(name, made)
-  return made
+function doorOf(doors: Map<string, Door>, name: string): Door {
+  const door = doors.get(name) ?? makeDoor()
+  doors.set(name, door)
+  return door
 }

@@ -163,9 +163,9 @@ describe('the Node host', () => {
     expect((await fetch(`${open.url}/v1/runs`, { headers: { origin: 'https://example.org' } })).status).toBe(401)
     const wide = await start({ on, loop: false, host: '0.0.0.0' })
     expect((await fetch(`${wide.url}/v1/runs`)).status).toBe(503)
-    const keyed = await start({ on, loop: false, rootKey: 'a root key' })
+    const keyed = await start({ on, loop: false, rootKey: 'a-root-key' })
     expect((await fetch(`${keyed.url}/v1/runs`)).status).toBe(401)
-    await expect(clientOf(keyed, 'a root key').list()).resolves.toMatchObject({ items: [] })
+    await expect(clientOf(keyed, 'a-root-key').list()).resolves.toMatchObject({ items: [] })
   })
 
   test('serves under a base path', async () => {
