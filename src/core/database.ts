@@ -81,3 +81,8 @@ export class DatabaseError extends Error {
     this.detail = options.detail
   }
 }
+
+/** The server answered with an error: nothing was written, and sending the same again would end the same. */
+export function isRefusal(error: unknown): boolean {
+  return error instanceof DatabaseError && error.fate === 'refused'
+}

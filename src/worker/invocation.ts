@@ -1,4 +1,5 @@
 import type { AnyDefinition } from '../core/definition.ts'
+import { isRefusal } from '../core/database.ts'
 import { PawlError } from '../core/errors.ts'
 import { randomUuid } from '../core/ids.ts'
 import type { Registry } from '../core/registry.ts'
@@ -7,8 +8,9 @@ import type { ClaimedRun, ClaimReply, ClaimRequest, CommittedOutcome, EngineStor
 import type { Budget } from '../core/tick.ts'
 import type { HandlerSurroundings } from './context.ts'
 import { executeStep } from './execute.ts'
+import { toLeaseMs } from './lease.ts'
 import { type Tally, createTally } from './report.ts'
-import { asContinuation, ended, released } from './settle.ts'
+import { asContinuation, continued, countLeaving, ended, isLeaving, refused, released } from './settle.ts'
 import { nextTurn } from './turn.ts'
 
 export interface InvocationParams {
@@ -43,6 +45,8 @@ interface InHand {
   readonly run: ClaimedRun
   readonly abort: AbortController
   readonly inlineSteps: number
+  /** Its outcome is on the wire: what a heartbeat sees of it now may be that very outcome. */
+  sent: boolean
 }
 
 /**
@@ -60,6 +64,8 @@ export class Invocation {
   readonly #inHand = new Map<string, InHand>()
   readonly #claims = new Map<string, number>()
   #outbox: CommittedOutcome[] = []
+  /** Runs whose outcome was sent and not yet answered: what becomes of them the answer says, nothing else. */
+  readonly #sent = new Map<string, CommittedOutcome>()
   #endedClaims: string[] = []
   #onWire = 0
   #expected = 0
@@ -87,8 +93,9 @@ export class Invocation {
     return this.#peek
   }
 
+  /** What is being worked on: claimed, and no outcome of it sent yet. */
   get inHand(): readonly ClaimedRun[] {
-    return [...this.#inHand.values()].map(({ run }) => run)
+    return [...this.#inHand.values()].flatMap(({ run, sent }) => (sent ? [] : [run]))
   }
 
   /** Something new may be there: a pass that thought it was done looks again. */
@@ -125,7 +132,8 @@ export class Invocation {
   lose(runIds: readonly string[]): void {
     for (const id of runIds) {
       const held = this.#inHand.get(id)
-      if (!held) continue
+      if (!held || this.#sent.has(id)) continue
+      this.#outbox = this.#outbox.filter(({ run }) => run.id !== id)
       held.abort.abort(new PawlError('lost_ownership', `Run ${id} is no longer owned by this invocation.`))
       this.#letGo(held.run)
       this.#settleClaim(held.run)
@@ -174,9 +182,10 @@ export class Invocation {
     // a claim that rides along with outcomes is free, and they may have made work
     if (this.#stopping || this.#solo || (this.#exhausted && this.#outbox.length === 0)) return null
     if (requests() + FLUSH_RESERVE_REQUESTS + this.#onWire >= budget.requests) return null
-    // what is about to be flushed leaves its place to what is claimed with it
-    const staying = this.#inHand.size - this.#outbox.filter((outcome) => outcome.status !== 'running').length
-    const room = Math.min(budget.batch, budget.concurrency - staying - this.#expected)
+    // what is about to be flushed leaves its place to what is claimed with it; what is on its way has left
+    const held = this.#inHand.size - countLeaving(this.#outbox)
+    const running = held - countLeaving(this.#sent.values())
+    const room = Math.min(budget.batch, budget.concurrency - running - this.#expected)
     if (room <= 0) return null
     const definitions = this.#eligible()
     if (definitions.length === 0) return null
@@ -188,7 +197,7 @@ export class Invocation {
       maxBytes: MAX_CLAIM_BYTES,
       leaseMs,
       laneCursor: this.#laneCursor,
-      alone: staying === 0 && this.#expected === 0,
+      alone: held === 0 && this.#expected === 0,
       besides: this.#solitary !== null && this.#claims.has(this.#solitary) ? [this.#solitary] : [],
       peek: !this.#lastClaimWasFull,
     }
@@ -197,7 +206,10 @@ export class Invocation {
   /** One request: commits the outbox and takes the next runs. */
   async #exchange(claim: ClaimRequest | null): Promise<void> {
     const outcomes = this.#takeOutbox()
-    for (const { run, status } of outcomes) if (status !== 'running') this.#settleClaim(run)
+    for (const outcome of outcomes) {
+      this.#sent.set(outcome.run.id, outcome)
+      if (isLeaving(outcome)) this.#settleClaim(outcome.run)
+    }
     const endedClaims = this.#endedClaims
     this.#endedClaims = []
     this.#onWire += 1
@@ -265,19 +277,20 @@ export class Invocation {
   }
 
   #start(run: ClaimedRun, inlineSteps: number): void {
-    const held: InHand = { run, abort: new AbortController(), inlineSteps }
+    const held: InHand = { run, abort: new AbortController(), inlineSteps, sent: false }
     this.#inHand.set(run.id, held)
     if (run.losses > 0) this.#solo = true
     const definition = this.#params.registry.find(run.definition, run.version)
     if (this.#stopping || definition === undefined) return this.#post(held, released(run))
     if (run.cancelRequested) return this.#post(held, ended(run, 'cancelled'))
     if (run.lonelyLosses >= MAX_LONELY_LOSSES) return this.#post(held, ended(run, 'lost'))
-    void this.#execute(held, definition)
+    void this.#execute(held, definition).catch((error) => this.#fail(error))
   }
 
   async #execute(held: InHand, definition: AnyDefinition): Promise<void> {
     const { registry, surroundings, random, nowMs } = this.#params
-    const run = await this.#withSatellites(held.run)
+    const isWhole = !held.run.inboxMore && !held.run.childrenMore
+    const run = isWhole ? held.run : await this.#withSatellites(held.run)
     const outcome = await executeStep({
       run,
       definition,
@@ -285,7 +298,7 @@ export class Invocation {
       surroundings,
       abort: held.abort,
       remainingMs: () => this.remainingMs(),
-      heartbeat: () => this.#heartbeat(run),
+      heartbeat: async (extendBy) => this.#heartbeat(run, toLeaseMs(extendBy, definition)),
       random,
       nowMs,
     })
@@ -295,7 +308,6 @@ export class Invocation {
 
   /** What did not come with the claim, because there is much of it. */
   async #withSatellites(run: ClaimedRun): Promise<ClaimedRun> {
-    if (!run.inboxMore && !run.childrenMore) return run
     const inbox = [...run.inbox]
     const children = [...run.children]
     for (let more = run.inboxMore; more; ) {
@@ -311,8 +323,8 @@ export class Invocation {
     return { ...run, inbox, children, inboxMore: false, childrenMore: false }
   }
 
-  async #heartbeat(run: ClaimedRun): Promise<void> {
-    const reply = await this.#params.store.keep([run], this.#params.leaseMs)
+  async #heartbeat(run: ClaimedRun, leaseMs: number): Promise<void> {
+    const reply = await this.#params.store.keep([run], leaseMs)
     if (reply.lostClaims.length === 0 && reply.lostRuns.length === 0) {
       this.cancel(reply.cancelRequested)
       return
@@ -330,7 +342,7 @@ export class Invocation {
   #post(held: InHand, outcome: CommittedOutcome): void {
     if (this.#inHand.get(held.run.id) !== held) return
     this.#outbox.push(outcome)
-    if (this.#outbox.length >= this.#inHand.size) return this.#pump()
+    if (this.#outbox.length + this.#sent.size >= this.#inHand.size) return this.#pump()
     if (this.#gathering) return
     this.#gathering = true
     void nextTurn().then(() => {
@@ -341,9 +353,10 @@ export class Invocation {
 
   #flushed(outcome: CommittedOutcome, answer: FlushedOutcome): void {
     const held = this.#inHand.get(outcome.run.id)
+    this.#sent.delete(outcome.run.id)
     this.tally.count(outcome, answer)
     if (answer.kind === 'applied' && answer.status === 'running' && held) {
-      this.#inHand.delete(outcome.run.id)
+      this.#letGo(outcome.run)
       return this.#start(continued(outcome), held.inlineSteps + 1)
     }
     // asked to go on here but lost or cancelled meanwhile: nothing of it is left in hand
@@ -368,9 +381,7 @@ export class Invocation {
   /** The database refused a flush: one outcome may be what it refuses, so each is sent alone, and that one becomes its run's failure. */
   async #flushFailed(outcomes: readonly CommittedOutcome[], error: unknown): Promise<void> {
     if (outcomes.length === 0 || !isRefusal(error)) {
-      this.#failure ??= error
-      for (const { abort } of this.#inHand.values()) abort.abort(error)
-      return
+      return this.#fail(error)
     }
     for (const outcome of outcomes) {
       try {
@@ -382,15 +393,15 @@ export class Invocation {
     }
   }
 
+  /** The database failed for good: handlers are told, and the pass ends. */
+  #fail(error: unknown): void {
+    this.#failure ??= error
+    for (const { abort } of this.#inHand.values()) abort.abort(error)
+    this.#pump()
+  }
+
   async #refused(outcome: CommittedOutcome, error: unknown): Promise<void> {
-    const message = error instanceof Error ? error.message : String(error)
-    const failure: CommittedOutcome = {
-      ...released(outcome.run),
-      kind: 'fail',
-      status: 'failed',
-      elapsedMs: outcome.elapsedMs,
-      error: JSON.stringify({ code: 'uncommittable', message: `The database refused this outcome: ${message}`, cause: 'unstorable' }),
-    }
+    const failure = refused(outcome, error)
     try {
       const reply = await this.#params.store.flush({ outcomes: [failure], endedClaims: [] }, null)
       this.#flushed(failure, reply.outcomes[0] ?? { kind: 'stale' })
@@ -398,32 +409,4 @@ export class Invocation {
       this.#failure ??= again
     }
   }
-}
-
-/** The run as it is after a committed `continue`: in the next step, with nothing of the wait that led to this one. */
-function continued(outcome: CommittedOutcome): ClaimedRun {
-  const { run } = outcome
-  return {
-    ...run,
-    seq: run.seq + 1,
-    visit: run.visit + 1,
-    step: outcome.step ?? run.step,
-    state: outcome.state === null ? run.state : JSON.parse(outcome.state),
-    payloadBytes: outcome.payloadBytes ?? run.payloadBytes,
-    failures: 0,
-    losses: 0,
-    lonelyLosses: 0,
-    snoozes: 0,
-    awaits: [],
-    timedOut: false,
-    inbox: [],
-    inboxMore: false,
-    joinSeq: null,
-    children: [],
-    childrenMore: false,
-  }
-}
-
-function isRefusal(error: unknown): boolean {
-  return error instanceof Error && error.name === 'DatabaseError' && (error as { fate?: unknown }).fate === 'refused'
 }

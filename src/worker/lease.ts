@@ -1,3 +1,5 @@
+import type { AnyDefinition } from '../core/definition.ts'
+import { type Duration, toMs } from '../core/duration.ts'
 import type { Logger } from '../core/logger.ts'
 import type { EngineStore } from '../core/store.ts'
 import type { Invocation } from './invocation.ts'
@@ -37,4 +39,9 @@ export function keepLeases(params: { readonly invocation: Invocation; readonly s
     over = true
     clearTimeout(timer)
   }
+}
+
+/** What a handler asked its heartbeat for: at least a millisecond, the definition's own lease unless told. */
+export function toLeaseMs(extendBy: Duration | undefined, definition: AnyDefinition): number {
+  return extendBy === undefined ? definition.leaseMs : toMs(extendBy, 'heartbeat', { minMs: 1, code: 'invalid_request' })
 }

@@ -127,8 +127,10 @@ async function toCommitted(params: SettleParams, outcome: RuntimeOutcome, error?
   const { run, definition } = params
   const { commit } = outcome
   switch (outcome.kind) {
-    case 'done':
-      return committed(params, 'done', { status: 'completed', result: await resultOf(definition, outcome.result), commit })
+    case 'done': {
+      const value = await parseOptional(definition.output, outcome.result, AS_RESULT)
+      return committed(params, 'done', { status: 'completed', result: toStored(value, AS_RESULT).text, commit })
+    }
     case 'fail':
       return committed(params, 'fail', { status: 'failed', error: { ...(await errorOf(definition, outcome.error)), cause: 'declined' }, commit })
     case 'discard':
@@ -170,11 +172,7 @@ function untilInstant(at: string, params: SettleParams): number {
   return Math.max(0, Date.parse(at) - params.nowMs())
 }
 
-async function resultOf(definition: AnyDefinition, result: unknown): Promise<string> {
-  const options = { code: 'invalid_result', field: 'result' } as const
-  const value = await parseOptional(definition.output, result, options)
-  return toStored(value ?? null, { field: 'result', maxBytes: MAX_PAYLOAD_BYTES, code: 'invalid_result' }).text
-}
+const AS_RESULT = { field: 'result', maxBytes: MAX_PAYLOAD_BYTES, code: 'invalid_result' } as const
 
 async function errorOf(definition: AnyDefinition, error: RunError): Promise<RunError> {
   if (error.data === undefined) return error
@@ -242,4 +240,51 @@ export function ended(run: ClaimedRun, cause: 'cancelled' | 'lost'): CommittedOu
         }
   const base = released(run)
   return { ...base, kind: cause === 'cancelled' ? 'cancel' : 'fail', status: cause === 'cancelled' ? 'cancelled' : 'failed', error: JSON.stringify(error), attempt: run.failures + run.losses }
+}
+
+/** The run as it is after a committed `continue`: in the next step, with nothing of the wait that led to this one. */
+export function continued(outcome: CommittedOutcome): ClaimedRun {
+  const { run } = outcome
+  return {
+    ...run,
+    seq: run.seq + 1,
+    visit: run.visit + 1,
+    step: outcome.step ?? run.step,
+    state: outcome.state === null ? run.state : JSON.parse(outcome.state),
+    payloadBytes: outcome.payloadBytes ?? run.payloadBytes,
+    failures: 0,
+    losses: 0,
+    lonelyLosses: 0,
+    snoozes: 0,
+    awaits: [],
+    timedOut: false,
+    inbox: [],
+    inboxMore: false,
+    joinSeq: null,
+    children: [],
+    childrenMore: false,
+  }
+}
+
+/** The failure of a run whose outcome the database refused. */
+export function refused(outcome: CommittedOutcome, error: unknown): CommittedOutcome {
+  const message = error instanceof Error ? error.message : String(error)
+  return {
+    ...released(outcome.run),
+    kind: 'fail',
+    status: 'failed',
+    elapsedMs: outcome.elapsedMs,
+    error: JSON.stringify({ code: 'uncommittable', message: `The database refused this outcome: ${message}`, cause: 'unstorable' }),
+  }
+}
+
+/** True for an outcome with which the run leaves this invocation, however it goes on. */
+export function isLeaving(outcome: CommittedOutcome): boolean {
+  return outcome.status !== 'running'
+}
+
+export function countLeaving(outcomes: Iterable<CommittedOutcome>): number {
+  let count = 0
+  for (const outcome of outcomes) if (isLeaving(outcome)) count += 1
+  return count
 }

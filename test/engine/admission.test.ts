@@ -4,7 +4,7 @@ import { toCall } from '../../src/core/definition.ts'
 import { job } from '../../src/core/job.ts'
 import { toNewRun } from '../../src/core/new-run.ts'
 import { forEachVersion } from '../support/database.ts'
-import { type EngineOptions, sharedEngines, type TestEngine } from '../support/engine.ts'
+import { type EngineOptions, newRun, sharedEngines } from '../support/engine.ts'
 import { echo } from './definitions.ts'
 
 const order: unknown[] = []
@@ -80,7 +80,7 @@ forEachVersion('spawning', (version) => {
   test('C006 runs of one batch go in its order, though they share their instant', async () => {
     const engine = await start({ budget: { batch: 1, concurrency: 1 }, frozen: true })
     const inputs = Array.from({ length: 20 }, (_, n) => n)
-    await engine.store.spawn(await Promise.all(inputs.map((n) => newRun(engine, 'noted', n))))
+    await engine.spawnMany('noted', inputs)
     await engine.tick()
     expect(order).toEqual(inputs)
   })
@@ -118,7 +118,7 @@ forEachVersion('spawning', (version) => {
 
   test('C009 six thousand runs are spawned in one request', async () => {
     const engine = await start()
-    const runs = await Promise.all(Array.from({ length: 6_000 }, (_, n) => newRun(engine, 'echo', n)))
+    const runs = await Promise.all(Array.from({ length: 6_000 }, (_, n) => newRun(engine.registry, 'echo', n)))
     const before = engine.database.requests
     const admissions = await engine.store.spawn(runs)
     expect(engine.database.requests - before).toBe(1)
@@ -129,7 +129,7 @@ forEachVersion('spawning', (version) => {
   test('C010 a batch with one key twice and one that is live inserts one run', async () => {
     const engine = await start()
     const live = await engine.spawnId('echo', 0, { key: 'live' })
-    const runs = await Promise.all(['new', 'new', 'live'].map((key) => newRun(engine, 'echo', 1, key)))
+    const runs = await Promise.all(['new', 'new', 'live'].map((key) => newRun(engine.registry, 'echo', 1, { key })))
     const [first, second, third] = await engine.store.spawn(runs)
     expect(first).toMatchObject({ kind: 'created', id: runs[0]?.id })
     expect(second).toMatchObject({ kind: 'occupied', id: runs[0]?.id })
@@ -205,9 +205,4 @@ const EVERYTHING = {
   until: null,
   limit: 50,
   cursor: null,
-}
-
-function newRun(engine: TestEngine, definition: string, input: unknown, key?: string) {
-  const call = toCall({ definition, version: 1, input, options: { key } })
-  return toNewRun(call, { registry: engine.registry, tenant: 'default' })
 }

@@ -4,7 +4,7 @@ import { type CallOptions, type Definition, toCall } from '../../src/core/defini
 import { type Logger, silentLogger } from '../../src/core/logger.ts'
 import { toNewRun } from '../../src/core/new-run.ts'
 import { createRegistry, type QueueOptions, type Registry } from '../../src/core/registry.ts'
-import type { Admission, Delivery, HistoryRecord, RunRecord, Store } from '../../src/core/store.ts'
+import type { Admission, Delivery, HistoryRecord, NewRun, RunRecord, Store } from '../../src/core/store.ts'
 import type { Budget, TickReport } from '../../src/core/tick.ts'
 import { nodePostgres } from '../../src/db/drivers/node-postgres.ts'
 import { createStore } from '../../src/db/store.ts'
@@ -62,6 +62,8 @@ export interface TestEngine {
   spawn(definition: string, input?: unknown, options?: SpawnOptions): Promise<Admission>
   /** The id of a run that was really created. */
   spawnId(definition: string, input?: unknown, options?: SpawnOptions): Promise<string>
+  /** Ids of runs created in one batch, one per input. */
+  spawnMany(definition: string, inputs: readonly unknown[], options?: SpawnOptions): Promise<readonly string[]>
   signal(to: { id: string } | { key: string; definition?: string }, name: string, payload?: unknown): Promise<Delivery>
   tick(): Promise<TickReport>
   run(id: string): Promise<RunRecord>
@@ -107,10 +109,8 @@ export async function startEngine(options: EngineOptions): Promise<TestEngine> {
     advance,
     clock,
     sent,
-    spawn: async (definition, input, { id, tenant = 'default', version: of, receipt, ...callOptions } = {}) => {
-      const call = toCall({ definition, version: of ?? 0, input, options: callOptions })
-      const run = await toNewRun({ ...call, version: of }, { registry, tenant, id, receipt })
-      const [admission] = await store.spawn([run])
+    spawn: async (definition, input, spawnOptions) => {
+      const [admission] = await store.spawn([await newRun(registry, definition, input, spawnOptions)])
       if (!admission) throw new Error('spawn answered nothing')
       return admission
     },
@@ -118,6 +118,15 @@ export async function startEngine(options: EngineOptions): Promise<TestEngine> {
       const admission = await engine.spawn(definition, input, spawnOptions)
       if (admission.kind !== 'created') throw new Error(`spawn answered ${admission.kind}`)
       return admission.id
+    },
+    spawnMany: async (definition, inputs, spawnOptions) => {
+      const admissions = await store.spawn(
+        await Promise.all(inputs.map((input) => newRun(registry, definition, input, spawnOptions))),
+      )
+      return admissions.map((admission) => {
+        if (admission.kind !== 'created') throw new Error(`spawn answered ${admission.kind}`)
+        return admission.id
+      })
     },
     signal: (to, name, payload) =>
       store.signal({
@@ -143,6 +152,13 @@ export async function startEngine(options: EngineOptions): Promise<TestEngine> {
     },
   }
   return engine
+}
+
+/** A run as spawning prepares it. */
+export function newRun(registry: Registry, definition: string, input: unknown, options: SpawnOptions = {}): Promise<NewRun> {
+  const { id, tenant = 'default', version, receipt, ...callOptions } = options
+  const call = toCall({ definition, version: version ?? 0, input, options: callOptions })
+  return toNewRun({ ...call, version }, { registry, tenant, id, receipt })
 }
 
 export interface SharedEngines {

@@ -6,12 +6,12 @@ export interface ExtendClaimsParams {
   readonly leaseMs: number
 }
 
-/** Extends leases that have not yet lapsed. Answers the claims that still stand; one that is missing was lost. */
+/** Extends leases that have not yet lapsed, and never shortens one. Answers the claims that still stand; one that is missing was lost. */
 export const extendClaims = defineStatement<ExtendClaimsParams>(
   'extend_claims',
   (s) => `
 WITH ${CLOCK}
-UPDATE ${s}.claims c SET lease_until = clock.at + make_interval(secs => $3::float8 / 1000)
+UPDATE ${s}.claims c SET lease_until = greatest(c.lease_until, clock.at + make_interval(secs => $3::float8 / 1000))
 FROM clock
 WHERE c.id = ANY ($2::uuid[]) AND c.lease_until > clock.at
 RETURNING c.id
@@ -53,7 +53,8 @@ export interface RescueLostParams {
 /**
  * Takes back runs whose claim has lapsed: one loss each, then back into the window, behind the others, where a run with a loss is claimed
  * alone. A run that was lost alone pauses first, longer each time: if it is what kills its host, others get their turn. Bounded, oldest
- * lease first, SKIP LOCKED. The slots they held are given back at once; the claim goes when none of its runs is left.
+ * lease first, SKIP LOCKED. The loss is nobody's transition in history: under the old claim it would pass for the outcome that comes too
+ * late. The slots they held are given back at once; the claim goes when none of its runs is left.
  */
 export const rescueLost = defineStatement<RescueLostParams>(
   'rescue_lost',
@@ -82,7 +83,7 @@ rescued AS (
 ),
 recorded AS (
   INSERT INTO ${s}.history (run_id, seq, visit, attempt, claimed_by, started_at, finished_at, step, outcome)
-  SELECT x.id, x.seq, x.visit, x.failures + x.losses, h.claim_id, h.since, x.updated_at, x.step, 'lost' FROM rescued x JOIN held h ON h.id = x.id
+  SELECT x.id, x.seq, x.visit, x.failures + x.losses, NULL, h.since, x.updated_at, x.step, 'lost' FROM rescued x JOIN held h ON h.id = x.id
 ),
 windowed AS (
   INSERT INTO ${s}.ready (lane_id, priority, available_at, position, run_id)
