@@ -1,7 +1,17 @@
 import type { Row, Statement } from '../core/database.ts'
 import { randomUuid } from '../core/ids.ts'
 import type { Status } from '../core/status.ts'
-import type { Admission, AdmissionStore, CancelAnswer, Delivery, NewRun, NewSignal, Receipt, RetryAnswer, Scope } from '../core/store.ts'
+import type {
+  Admission,
+  AdmissionStore,
+  CancelAnswer,
+  Delivery,
+  NewRun,
+  NewSignal,
+  Receipt,
+  RetryAnswer,
+  Scope,
+} from '../core/store.ts'
 import { type Lane, type StoreContext, sendRepeatable } from './context.ts'
 import { decideReceipts, readAdmissions, takeKeys, writeReceipts } from './statements/admit-runs.ts'
 import { cancelRun, lockFamily, retakeKey, retryRun } from './statements/change-runs.ts'
@@ -25,13 +35,21 @@ export function createAdmissionStore(context: StoreContext): AdmissionStore {
 }
 
 /** Where the runs of one batch go: its distinct lanes, and for each run which of them. */
-export function groupByLane(runs: readonly NewRun[]): { readonly lanes: readonly Omit<Lane, 'id'>[]; readonly ordinals: readonly number[] } {
+export function groupByLane(runs: readonly NewRun[]): {
+  readonly lanes: readonly Omit<Lane, 'id'>[]
+  readonly ordinals: readonly number[]
+} {
   const lanes: Omit<Lane, 'id'>[] = []
   const found = new Map<string, number>()
   let last: NewRun | undefined
   let lastOrdinal = 0
   const ordinals = runs.map((run) => {
-    const same = last && last.tenant === run.tenant && last.queue === run.queue && last.definition === run.definition && last.version === run.version
+    const same =
+      last &&
+      last.tenant === run.tenant &&
+      last.queue === run.queue &&
+      last.definition === run.definition &&
+      last.version === run.version
     if (same) return lastOrdinal
     const identity = JSON.stringify([run.tenant, run.queue, run.definition, run.version])
     let ordinal = found.get(identity)
@@ -120,34 +138,50 @@ export function toInsertParams(
   }
 }
 
-/** Takes the keys of those runs that have one. */
-export function statementsForKeys(context: StoreContext, runs: readonly NewRun[], nonce: string): Statement[] {
-  const keyed = runs.filter((run) => run.key !== null)
+/** Takes the keys of those runs that have one. `parents`: of children, parallel to the runs. */
+export function statementsForKeys(
+  context: StoreContext,
+  runs: readonly NewRun[],
+  options: { readonly nonce: string; readonly parents?: readonly Parentage[] },
+): Statement[] {
+  const { nonce, parents = [] } = options
+  const keyed = runs.flatMap((run, index) => (run.key === null ? [] : [{ run, key: run.key, parent: parents[index] }]))
   if (keyed.length === 0) return []
   return [
     takeKeys(context.schema, {
       environment: context.environment,
       nonce,
-      ids: keyed.map((run) => run.id),
-      tenants: keyed.map((run) => run.tenant),
-      scopes: keyed.map((run) => run.definition),
-      keys: keyed.map((run) => run.key ?? ''),
-      receiptKeys: keyed.map((run) => run.receipt?.key ?? null),
+      ids: keyed.map(({ run }) => run.id),
+      tenants: keyed.map(({ run }) => run.tenant),
+      scopes: keyed.map(({ run }) => run.definition),
+      keys: keyed.map(({ key }) => key),
+      receiptKeys: keyed.map(({ run }) => run.receipt?.key ?? null),
+      parentIds: keyed.flatMap(({ parent }) => (parent ? [parent.parentId] : [])),
+      parentJoinSeqs: keyed.flatMap(({ parent }) => (parent ? [parent.joinSeq] : [])),
     }),
   ]
 }
+
+/**
+ * Times a spawn is sent while it comes to nothing that can be told: a lane is missing, or the run that held its key ended between two
+ * statements of the batch, which can happen again.
+ */
+const SPAWN_SENDS = 10
 
 async function spawn(context: StoreContext, runs: readonly NewRun[]): Promise<readonly Admission[]> {
   if (runs.length === 0) return []
   const nonce = randomUuid()
   const { sent, repeats } = withoutRepeats(runs)
-  const first = await sendSpawn(context, sent, nonce)
-  const answers = first ?? (await sendSpawn(context, sent, nonce, { lanesAreSure: false }))
-  if (!answers) throw new Error('A spawn inserted fewer runs than it was given although their lanes exist.')
+  let answers: readonly Admission[] | null = null
+  for (let sends = 1; answers === null; sends += 1)
+    answers = await sendSpawn(context, sent, nonce, { first: sends === 1, last: sends >= SPAWN_SENDS })
   return runs.map((_, index) => answerOf(answers, repeats[index] ?? { kind: 'mismatch' }))
 }
 
-type Place = { readonly kind: 'first'; readonly at: number } | { readonly kind: 'repeat'; readonly at: number } | { readonly kind: 'mismatch' }
+type Place =
+  | { readonly kind: 'first'; readonly at: number }
+  | { readonly kind: 'repeat'; readonly at: number }
+  | { readonly kind: 'mismatch' }
 
 /** One batch may name a receipt key or an id twice: the first is sent, the others get its answer. */
 function withoutRepeats(runs: readonly NewRun[]): { readonly sent: readonly NewRun[]; readonly repeats: readonly Place[] } {
@@ -156,7 +190,8 @@ function withoutRepeats(runs: readonly NewRun[]): { readonly sent: readonly NewR
   const byId = new Map<string, number>()
   const repeats = runs.map((run): Place => {
     const earlier = run.receipt ? byReceipt.get(`${run.tenant}\u0000${run.receipt.key}`) : undefined
-    if (earlier) return earlier.receipt.fingerprint === run.receipt?.fingerprint ? { kind: 'repeat', at: earlier.at } : { kind: 'mismatch' }
+    if (earlier)
+      return earlier.receipt.fingerprint === run.receipt?.fingerprint ? { kind: 'repeat', at: earlier.at } : { kind: 'mismatch' }
     const sameId = run.idIsCallers ? byId.get(run.id) : undefined
     if (sameId !== undefined) return { kind: 'repeat', at: sameId }
     const at = sent.push(run) - 1
@@ -175,15 +210,15 @@ function answerOf(answers: readonly Admission[], place: Place): Admission {
   return { kind: 'replayed', id: answer.id, status: answer.status, created: answer.kind === 'created' }
 }
 
-/** Null: rows are missing although nothing could refuse them, so a lane that was thought to exist does not. */
+/** Null: rows are missing although nothing refused them, so a lane that was thought to exist does not, or a key has just been freed. */
 async function sendSpawn(
   context: StoreContext,
   runs: readonly NewRun[],
   nonce: string,
-  options: { readonly lanesAreSure: boolean } = { lanesAreSure: true },
+  options: { readonly first: boolean; readonly last: boolean },
 ): Promise<readonly Admission[] | null> {
   const { schema, environment } = context
-  if (!options.lanesAreSure) context.lanes.forget()
+  if (!options.first) context.lanes.forget()
   const params = toInsertParams(context, runs, { nonce })
   const { lanes } = groupByLane(runs)
   const receipts = runs.filter((run) => run.receipt !== null)
@@ -192,18 +227,18 @@ async function sendSpawn(
   const statements: Statement[] = [
     ...statementsForNewLanes(context, lanes),
     ...(receipts.length > 0 ? [toReceipts(context, receipts, nonce)] : []),
-    ...statementsForKeys(context, runs, nonce),
+    ...statementsForKeys(context, runs, { nonce }),
     insertRuns(schema, params),
     ...(receipts.length > 0 ? [decideReceipts(schema, admissions)] : []),
     ...(asked.length > 0 ? [readAdmissions(schema, admissions)] : []),
   ]
   const { replies, resent } = await sendRepeatable(context.database, statements)
   const inserted = Number(replies[statements.findIndex((statement) => statement.name === 'insert_runs')]?.[0]?.['inserted'] ?? 0)
-  if (inserted < runs.length - asked.length && !resent && options.lanesAreSure) return null
+  if (inserted < runs.length - asked.length && !resent && options.first) return null
   for (const lane of lanes) context.lanes.remember(lane)
   const read = asked.length > 0 ? (replies.at(-1) ?? []) : []
   const missing = asked.some((run, index) => isMissing(run, read[index]))
-  if (missing && options.lanesAreSure) return null
+  if (missing && !options.last) return null
   let next = 0
   return runs.map((run) => {
     const isAsked = run.receipt !== null || run.key !== null || run.idIsCallers
@@ -211,9 +246,9 @@ async function sendSpawn(
   })
 }
 
-/** Neither there nor refused: its lane was missing. */
+/** Neither there nor refused: its lane was missing, or whoever held its key is gone. */
 function isMissing(run: NewRun, row: Row | undefined): boolean {
-  if (!row || row['own_id'] !== null || row['occupant_id'] !== null && row['occupant_id'] !== run.id) return false
+  if (!row || row['own_id'] !== null || (row['occupant_id'] !== null && row['occupant_id'] !== run.id)) return false
   return run.receipt === null || row['receipt_is_ours'] === true
 }
 
@@ -255,7 +290,8 @@ function toAdmission(run: NewRun, row: Row | undefined): Admission {
     const status = isNew ? 'pending' : (row['own_status'] as Status)
     return { kind: isNew ? 'created' : 'occupied', id: run.id, status }
   }
-  if (row['occupant_id'] !== null) return { kind: 'occupied', id: String(row['occupant_id']), status: (row['occupant_status'] ?? 'pending') as Status }
+  if (row['occupant_id'] !== null)
+    return { kind: 'occupied', id: String(row['occupant_id']), status: (row['occupant_status'] ?? 'pending') as Status }
   return { kind: 'mismatch' }
 }
 
@@ -267,7 +303,17 @@ async function signalRun(context: StoreContext, signal: NewSignal): Promise<Deli
   const byId = 'id' in signal.to
   const statements: Statement[] = [
     ...(receipt
-      ? [writeReceipts(schema, { now: context.now(), environment, nonce, tenants: [tenant], keys: [receipt.key], fingerprints: [receipt.fingerprint], keepMs: RECEIPT_KEEP_MS })]
+      ? [
+          writeReceipts(schema, {
+            now: context.now(),
+            environment,
+            nonce,
+            tenants: [tenant],
+            keys: [receipt.key],
+            fingerprints: [receipt.fingerprint],
+            keepMs: RECEIPT_KEEP_MS,
+          }),
+        ]
       : []),
     deliverSignal(schema, {
       now: context.now(),
@@ -283,22 +329,36 @@ async function signalRun(context: StoreContext, signal: NewSignal): Promise<Deli
     }),
     ...(asReceipt ? [readReceipt(schema, asReceipt), forgetReceipt(schema, asReceipt)] : []),
   ]
-  const { replies } = await sendRepeatable(context.database, statements)
-  const delivered = replies[receipt ? 1 : 0]?.[0]
+  const sent = await sendRepeatable(context.database, statements)
+  const deliveredBy = (replies: readonly (readonly Row[])[]) => replies[receipt ? 1 : 0]?.[0]
+  // what is sent again may wait for the first, which its snapshot then does not see: a third one does
+  const isUnseen = sent.resent && (deliveredBy(sent.replies)?.['signal_id'] ?? null) === null
+  const replies = isUnseen ? (await sendRepeatable(context.database, statements)).replies : sent.replies
+  const delivered = deliveredBy(replies)
   const kept = receipt ? replies[2]?.[0] : undefined
   if (kept && kept['matches'] !== true) return { kind: 'mismatch' }
   const decision = (kept?.['decision'] ?? null) as { signalId: string; runId: string } | null
-  if (kept && kept['is_ours'] !== true && decision) return { kind: 'delivered', ...decision, replayed: true, woke: false }
+  if (decision && kept?.['is_ours'] !== true) return { kind: 'delivered', ...decision, replayed: true, woke: false }
   if (delivered && delivered['signal_id'] !== null) {
-    return { kind: 'delivered', signalId: String(delivered['signal_id']), runId: String(delivered['run_id']), replayed: false, woke: delivered['woke'] === true }
+    return {
+      kind: 'delivered',
+      signalId: String(delivered['signal_id']),
+      runId: String(delivered['run_id']),
+      replayed: false,
+      woke: delivered['woke'] === true,
+    }
   }
   const count = Number(delivered?.['addressed'] ?? 0)
   return !byId && count > 1 ? { kind: 'ambiguous', count } : { kind: 'no_target' }
 }
 
-async function cancel(context: StoreContext, id: string, scope: Scope & { readonly by: string | null }): Promise<CancelAnswer | null> {
+async function cancel(
+  context: StoreContext,
+  id: string,
+  scope: Scope & { readonly by: string | null },
+): Promise<CancelAnswer | null> {
   const { schema, environment } = context
-    const { replies } = await sendRepeatable(context.database, [
+  const { replies, resent } = await sendRepeatable(context.database, [
     lockFamily(schema, { id }),
     cancelRun(schema, { now: context.now(), environment, tenant: scope.tenant, id, by: scope.by }),
     creditParents(schema, { now: context.now(), ids: [id] }),
@@ -309,14 +369,20 @@ async function cancel(context: StoreContext, id: string, scope: Scope & { readon
   const did = row['did'] as CancelAnswer['did']
   const gates = (row['gates'] ?? []) as string[]
   // it may have been handed a gate's room while it waited in the window: pass it on
-  if (did === 'cancelled' && gates.length > 0) await context.database.batch([handOver(schema, { environment, gates })])
+  if ((did === 'cancelled' || resent) && gates.length > 0)
+    await context.database.batch([handOver(schema, { environment, gates })])
   return { id, did, status: did === 'cancelled' ? 'cancelled' : (row['status'] as Status) }
 }
 
 async function retry(context: StoreContext, id: string, scope: Scope): Promise<RetryAnswer> {
   const params = { now: context.now(), environment: context.environment, tenant: scope.tenant, id }
-  const { replies, resent } = await sendRepeatable(context.database, [retakeKey(context.schema, params), retryRun(context.schema, params)])
-  const row = replies[1]?.[0]
+  // locked before its key is taken: pruned in between, it would leave a key that nobody frees
+  const { replies, resent } = await sendRepeatable(context.database, [
+    lockFamily(context.schema, { id }),
+    retakeKey(context.schema, params),
+    retryRun(context.schema, params),
+  ])
+  const row = replies[2]?.[0]
   if (!row) return { kind: 'not_found' }
   if (row['retried'] === true || (resent && row['status'] === 'pending')) return { kind: 'retried', id }
   const status = row['status'] as Status

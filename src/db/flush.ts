@@ -27,7 +27,7 @@ export function statementsOfFlush(context: StoreContext, request: FlushRequest, 
   const { schema } = context
   const ids = outcomes.map((outcome) => outcome.run.id)
   if (outcomes.length === 0)
-    return request.endedClaims.length > 0 ? [endClaims(schema, { now: context.now(), claimIds: request.endedClaims })] : []
+    return request.endedClaims.length > 0 ? [endClaims(schema, { claimIds: request.endedClaims })] : []
   return [
     ...lock(context, outcomes),
     applyOutcomes(schema, toApplyParams(context, outcomes)),
@@ -37,7 +37,7 @@ export function statementsOfFlush(context: StoreContext, request: FlushRequest, 
     ...inboxes(context, outcomes),
     ...gates(context, outcomes, ids),
     ...(outcomes.some((outcome) => outcome.run.key !== null) ? [releaseKeys(schema, { ids })] : []),
-    ...(request.endedClaims.length > 0 ? [endClaims(schema, { now: context.now(), claimIds: request.endedClaims })] : []),
+    ...(request.endedClaims.length > 0 ? [endClaims(schema, { claimIds: request.endedClaims })] : []),
   ]
 }
 
@@ -121,7 +121,7 @@ function joins(context: StoreContext, outcomes: readonly CommittedOutcome[], non
     ...(children.length > 0
       ? [
           ...statementsForNewLanes(context, groupByLane(children).lanes),
-          ...statementsForKeys(context, children, nonce),
+          ...statementsForKeys(context, children, { nonce, parents }),
           insertRuns(context.schema, toInsertParams(context, children, { nonce, parents })),
         ]
       : []),

@@ -84,18 +84,14 @@ export const lanes = pawl.table(
 export const runs = pawl.table(
   'runs',
   {
+    // Fixed width and never null first, the rest behind: an update looks at every indexed column, and finds these without walking the row.
     id: uuid('id').primaryKey(),
     /** Insertion order: breaks ties between runs of the same instant. */
     position: bigint('position', { mode: 'bigint' }).notNull().generatedAlwaysAsIdentity(),
     createdAt: instant('created_at').notNull(),
-    scheduledFor: instant('scheduled_for'),
     /** Since when it may run: its place in the order. */
     availableAt: instant('available_at').notNull(),
-    /** When the engine has to look although nobody writes: a delay, a retry, the timeout of a wait. Null: nothing is due. */
-    timerAt: instant('timer_at'),
     updatedAt: instant('updated_at').notNull(),
-    finishedAt: instant('finished_at'),
-    cancelRequestedAt: instant('cancel_requested_at'),
     laneId: integer('lane_id').notNull(),
     priority: integer('priority').notNull(),
     seq: integer('seq').notNull().default(0),
@@ -110,23 +106,28 @@ export const runs = pawl.table(
     /** How long it is kept once it has completed, and once it has ended otherwise. */
     retentionSeconds: integer('retention_seconds').notNull(),
     failedRetentionSeconds: integer('failed_retention_seconds').notNull(),
+    status: runStatus('status').notNull(),
+    environmentId: smallint('environment_id').notNull(),
+    /** The inbox holds something not yet consumed. */
+    signalled: boolean('signalled').notNull().default(false),
+    /** The current wait ran out: a recorded fact of that wait. */
+    timedOut: boolean('timed_out').notNull().default(false),
+    step: text('step').notNull(),
+    /** When the engine has to look although nobody writes: a delay, a retry, the timeout of a wait. Null: nothing is due. */
+    timerAt: instant('timer_at'),
+    scheduledFor: instant('scheduled_for'),
+    finishedAt: instant('finished_at'),
+    cancelRequestedAt: instant('cancel_requested_at'),
     /** The seq at which the current join began (parent), and how many more results it needs. */
     joinSeq: integer('join_seq'),
     joinRemaining: integer('join_remaining'),
     /** Child: the join of its parent that counts it, and its place among the children. */
     parentJoinSeq: integer('parent_join_seq'),
     childIndex: integer('child_index'),
-    status: runStatus('status').notNull(),
     /** The status, where lists look for it: waiting, failed, cancelled, discarded, uncertain. Null for all the others. */
     notable: runStatus('notable'),
-    environmentId: smallint('environment_id').notNull(),
-    /** The inbox holds something not yet consumed. */
-    signalled: boolean('signalled').notNull().default(false),
-    /** The current wait ran out: a recorded fact of that wait. */
-    timedOut: boolean('timed_out').notNull().default(false),
     claimedBy: uuid('claimed_by'),
     parentId: uuid('parent_id'),
-    step: text('step').notNull(),
     key: text('key'),
     awaits: text('awaits').array(),
     /** Counters of `limit_counters` that must admit the run before it may run. */
@@ -171,7 +172,7 @@ export const ready = pawl.table(
     priority: integer('priority').notNull(),
     runId: uuid('run_id').notNull(),
   },
-  (t) => [primaryKey({ name: 'ready_pkey', columns: [t.laneId, t.priority, t.availableAt, t.position] })],
+  (t) => [uniqueIndex('ready_order_key').on(t.laneId.desc().nullsFirst(), t.priority, t.availableAt, t.position)],
 )
 
 /** One row per claim request that still has runs in hand: its lease, and which runs it took. */

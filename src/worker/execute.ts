@@ -40,23 +40,21 @@ export async function executeStep(params: ExecuteParams): Promise<CommittedOutco
   return settle({ run, definition, registry, result, elapsedMs, contextFor, random, nowMs })
 }
 
-/** Races a handler against its timeout: a handler that does not stop is left behind, its outcome is not waited for. */
-async function withinTimeout(call: () => Promise<unknown>, timeoutMs: number, abort: AbortController): Promise<StepResult> {
-  let timer: ReturnType<typeof setTimeout> | undefined
-  const work = call().then(
-    (value): StepResult => ({ kind: 'returned', value }),
-    (thrown: unknown): StepResult => ({ kind: 'thrown', thrown }),
-  )
-  const timeout = new Promise<StepResult>((resolve) => {
-    timer = setTimeout(() => {
+/** A handler against its timeout: one that does not stop is left behind, its outcome is not waited for. */
+function withinTimeout(call: () => Promise<unknown>, timeoutMs: number, abort: AbortController): Promise<StepResult> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(() => {
       const thrown = new Error(`The step took longer than its timeout of ${timeoutMs} ms.`)
       abort.abort(thrown)
       resolve({ kind: 'thrown', thrown, code: 'timeout' })
     }, timeoutMs)
+    const end = (result: StepResult): void => {
+      clearTimeout(timer)
+      resolve(result)
+    }
+    call().then(
+      (value) => end({ kind: 'returned', value }),
+      (thrown: unknown) => end({ kind: 'thrown', thrown }),
+    )
   })
-  try {
-    return await Promise.race([work, timeout])
-  } finally {
-    clearTimeout(timer)
-  }
 }

@@ -42,26 +42,33 @@ export interface TakeKeysParams {
   readonly scopes: readonly string[]
   readonly keys: readonly string[]
   readonly receiptKeys: readonly (string | null)[]
+  /** Of children: the join that spawns them. Empty when none is a child. */
+  readonly parentIds: readonly string[]
+  readonly parentJoinSeqs: readonly number[]
 }
 
 /**
  * Takes business keys in key order; a taken one stays with its run. Waits for a request that is taking or freeing the same key. A run
- * that exists already (a resend) takes nothing again.
+ * that exists already (a resend) takes nothing again, and neither do children of a parent that this transaction did not park: they will
+ * never come to be, and nobody would free their keys.
  */
 export const takeKeys = defineStatement<TakeKeysParams>(
   'take_keys',
   (s) => `
 INSERT INTO ${s}.uniques (tenant, environment_id, scope, token, run_id)
 SELECT DISTINCT ON (i.tenant, i.scope, i.key) i.tenant, e.id, i.scope, i.key, i.id
-FROM unnest($3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[]) WITH ORDINALITY AS i(id, tenant, scope, key, receipt_key, ordinal)
+FROM unnest($3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::uuid[], $9::int[])
+  WITH ORDINALITY AS i(id, tenant, scope, key, receipt_key, parent_id, parent_join_seq, ordinal)
 JOIN ${s}.environments e ON e.name = $1::text
-WHERE NOT EXISTS (SELECT FROM ${s}.runs r WHERE r.id = i.id)
+WHERE (i.parent_id IS NULL OR EXISTS (
+    SELECT FROM ${s}.runs p WHERE p.id = i.parent_id AND p.join_seq = i.parent_join_seq AND p.status = 'waiting' AND p.xmin = pg_current_xact_id()::xid))
+  AND NOT EXISTS (SELECT FROM ${s}.runs r WHERE r.id = i.id)
   AND (i.receipt_key IS NULL OR EXISTS (
     SELECT FROM ${s}.receipts t WHERE t.tenant = i.tenant AND t.environment_id = e.id AND t.key = i.receipt_key AND t.nonce = $2::uuid))
 ORDER BY i.tenant, i.scope, i.key, i.ordinal
 ON CONFLICT DO NOTHING
 `,
-  (p) => [p.environment, p.nonce, p.ids, p.tenants, p.scopes, p.keys, p.receiptKeys],
+  (p) => [p.environment, p.nonce, p.ids, p.tenants, p.scopes, p.keys, p.receiptKeys, p.parentIds, p.parentJoinSeqs],
 )
 
 export interface ReadAdmissionsParams {

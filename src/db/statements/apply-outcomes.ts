@@ -1,4 +1,4 @@
-import { CLOCK, defineStatement } from './statement.ts'
+import { defineStatement, kindsOf } from './statement.ts'
 
 /** One committed transition of a claimed run each. Arrays of the same length; a shorter or empty one means null for the rest. */
 export interface ApplyOutcomesParams {
@@ -25,89 +25,96 @@ export interface ApplyOutcomesParams {
   readonly payloadBytes: readonly (number | null)[]
 }
 
+const AT = 'coalesce($1::timestamptz, now())'
+
 /**
  * Commits outcomes of claimed runs, each under its guard (run, claim, seq) and only while the claim's lease lasts. What hangs off an
  * outcome in later statements of the batch finds it by its history row, written here. Answers only the exceptions: rows that were
  * not changed (`applied_before` when history holds that transition of that claim, else stale), and those that ended otherwise than
  * asked because a cancellation had been requested.
+ *
+ * What many outcomes of a batch share is sent once, as a kind; what few of them have is read by subscript. Rows are changed in the
+ * order given, so ids in order are locked in order.
  */
 export const applyOutcomes = defineStatement<ApplyOutcomesParams>(
   'apply_outcomes',
   (s) => `
-WITH ${CLOCK},
-alive AS MATERIALIZED (SELECT c.id FROM ${s}.claims c WHERE c.id = ANY (ARRAY(SELECT DISTINCT unnest($4::uuid[]))) AND c.lease_until > (SELECT at FROM clock)),
-outcomes AS MATERIALIZED (
-  SELECT o.*, o.outcome IN ('next', 'continue', 'wait', 'join') AS progress, o.status >= 'completed' AND o.status <= 'discarded' AS final
-  FROM unnest((SELECT $2::uuid[]), (SELECT $3::int[]), (SELECT $4::uuid[]), (SELECT $5::text[]), (SELECT $6::${s}.run_status[]), (SELECT $7::text[]), (SELECT $8::text[]), (SELECT $9::text[]),
-      (SELECT $10::text[]), (SELECT $11::text[]), (SELECT $12::float8[]), (SELECT $13::text[]), (SELECT $14::float8[]), (SELECT $15::int[]), (SELECT $16::int[]))
-    AS o(id, seq, claim_id, outcome, status, from_step, step, state, result, error, delay_ms, awaits, elapsed_ms, attempt, payload_bytes)
+WITH alive AS MATERIALIZED (SELECT c.id FROM ${s}.claims c WHERE c.id = ANY ((SELECT $4::uuid[])::uuid[]) AND c.lease_until > (SELECT ${AT})),
+kinds AS (
+  SELECT k.*, k.outcome IN ('next', 'continue', 'wait', 'join') AS progress, k.status >= 'completed' AND k.status <= 'discarded' AS final,
+    CASE WHEN k.status IN ('waiting', 'failed', 'cancelled', 'discarded', 'uncertain') THEN k.status END AS notable,
+    k.claim_id IN (SELECT a.id FROM alive a) AS alive
+  FROM unnest((SELECT $4::uuid[]), (SELECT $5::int[]), (SELECT $6::text[]), (SELECT $7::${s}.run_status[]), (SELECT $8::text[]), (SELECT $9::text[]), (SELECT $10::int[]))
+    WITH ORDINALITY AS k(claim_id, seq, outcome, status, from_step, step, attempt, kind)
 ),
 applied AS (
   UPDATE ${s}.runs r
   SET seq = r.seq + 1,
-      status = CASE WHEN o.final OR r.cancel_requested_at IS NULL THEN o.status ELSE 'cancelled' END,
-      notable = CASE WHEN NOT o.final AND r.cancel_requested_at IS NOT NULL THEN 'cancelled' WHEN o.status IN ('waiting', 'failed', 'cancelled', 'discarded', 'uncertain') THEN o.status END,
-      claimed_by = CASE WHEN o.status = 'running' AND r.cancel_requested_at IS NULL THEN r.claimed_by END,
+      status = CASE WHEN k.final OR r.cancel_requested_at IS NULL THEN k.status ELSE 'cancelled' END,
+      notable = CASE WHEN k.final OR r.cancel_requested_at IS NULL THEN k.notable ELSE 'cancelled' END,
+      claimed_by = CASE WHEN k.status = 'running' AND r.cancel_requested_at IS NULL THEN r.claimed_by END,
       available_at = CASE
-        WHEN o.final OR o.outcome IN ('release', 'continue') THEN r.available_at
-        WHEN o.status = 'pending' AND o.delay_ms IS NOT NULL THEN clock.at + make_interval(secs => o.delay_ms / 1000)
-        ELSE clock.at
+        WHEN k.final OR k.outcome IN ('release', 'continue') THEN r.available_at
+        WHEN k.status = 'pending' AND ($14::float8[])[o.n] IS NOT NULL THEN ${AT} + make_interval(secs => ($14::float8[])[o.n] / 1000)
+        ELSE ${AT}
       END,
-      timer_at = CASE WHEN o.final OR r.cancel_requested_at IS NOT NULL OR o.delay_ms IS NULL OR (o.status = 'pending' AND o.delay_ms <= 0) THEN NULL ELSE clock.at + make_interval(secs => o.delay_ms / 1000) END,
-      finished_at = CASE WHEN o.final OR r.cancel_requested_at IS NOT NULL THEN clock.at END,
-      updated_at = clock.at,
-      step = coalesce(o.step, r.step),
-      visit = r.visit + o.progress::int,
-      failures = CASE WHEN o.progress THEN 0 ELSE r.failures + (o.outcome IN ('retry', 'fail'))::int END,
-      losses = CASE WHEN o.progress THEN 0 ELSE r.losses END,
-      lonely_losses = CASE WHEN o.progress THEN 0 ELSE r.lonely_losses END,
-      snoozes = CASE WHEN o.progress THEN 0 ELSE r.snoozes + (o.outcome = 'snooze')::int END,
-      awaits = CASE WHEN o.awaits IS NOT NULL THEN string_to_array(o.awaits, E'\\x1f') WHEN o.progress OR o.final THEN NULL ELSE r.awaits END,
-      timed_out = CASE WHEN o.progress THEN false ELSE r.timed_out END,
-      join_seq = CASE WHEN o.outcome = 'join' THEN r.seq + 1 WHEN o.progress OR o.final THEN NULL ELSE r.join_seq END,
+      timer_at = CASE
+        WHEN k.final OR r.cancel_requested_at IS NOT NULL OR ($14::float8[])[o.n] IS NULL OR k.status = 'pending' AND ($14::float8[])[o.n] <= 0 THEN NULL
+        ELSE ${AT} + make_interval(secs => ($14::float8[])[o.n] / 1000)
+      END,
+      finished_at = CASE WHEN k.final OR r.cancel_requested_at IS NOT NULL THEN ${AT} END,
+      updated_at = ${AT},
+      step = coalesce(k.step, r.step),
+      visit = r.visit + k.progress::int,
+      failures = CASE WHEN k.progress THEN 0 ELSE r.failures + (k.outcome IN ('retry', 'fail'))::int END,
+      losses = CASE WHEN k.progress THEN 0 ELSE r.losses END,
+      lonely_losses = CASE WHEN k.progress THEN 0 ELSE r.lonely_losses END,
+      snoozes = CASE WHEN k.progress THEN 0 ELSE r.snoozes + (k.outcome = 'snooze')::int END,
+      awaits = CASE WHEN ($15::text[])[o.n] IS NOT NULL THEN string_to_array(($15::text[])[o.n], E'\\x1f') WHEN k.progress OR k.final THEN NULL ELSE r.awaits END,
+      timed_out = r.timed_out AND NOT k.progress,
+      join_seq = CASE WHEN k.outcome = 'join' THEN r.seq + 1 WHEN k.progress OR k.final THEN NULL ELSE r.join_seq END,
       join_remaining = NULL,
-      payload_bytes = coalesce(o.payload_bytes, r.payload_bytes),
-      state = CASE WHEN o.state IS NULL THEN r.state ELSE o.state::jsonb END,
-      result = o.result::jsonb,
-      error = CASE WHEN o.error IS NOT NULL THEN o.error::jsonb WHEN o.outcome IN ('snooze', 'release') THEN r.error END
-  FROM outcomes o, clock
-  WHERE r.id = o.id AND r.seq = o.seq AND r.claimed_by = o.claim_id AND r.status = 'running' AND o.claim_id IN (SELECT id FROM alive)
-  RETURNING r.id, r.seq, r.visit - o.progress::int AS visit, r.status, o.status AS asked, o.outcome, o.attempt, o.elapsed_ms, o.claim_id, o.from_step, o.error, r.updated_at,
-    r.lane_id, r.losses, r.priority, r.available_at, r.position, r.timer_at, r.hold
+      payload_bytes = coalesce(($17::int[])[o.n], r.payload_bytes),
+      state = CASE WHEN ($11::text[])[o.n] IS NULL THEN r.state ELSE ($11::text[])[o.n]::jsonb END,
+      result = ($12::text[])[o.n]::jsonb,
+      error = CASE WHEN ($13::text[])[o.n] IS NOT NULL THEN ($13::text[])[o.n]::jsonb WHEN k.outcome IN ('snooze', 'release') THEN r.error END
+  FROM unnest((SELECT $2::uuid[]), (SELECT $3::int[])) WITH ORDINALITY AS o(id, kind, n), kinds k
+  WHERE k.kind = coalesce(o.kind, 1) AND k.alive AND r.id = o.id AND r.seq = k.seq AND r.claimed_by = k.claim_id AND r.status = 'running'
+  RETURNING r.id, r.seq, r.visit - k.progress::int AS visit, r.status, k.status AS asked, k.outcome, k.attempt, o.n, k.claim_id, k.from_step, r.updated_at,
+    r.lane_id, r.losses, r.priority, r.available_at, r.position, r.status = 'pending' AND r.timer_at IS NULL AND r.hold IS NULL AS due
 ),
 recorded AS (
   INSERT INTO ${s}.history (run_id, seq, visit, attempt, claimed_by, started_at, finished_at, step, outcome, error)
-  SELECT a.id, a.seq, a.visit, a.attempt, a.claim_id, a.updated_at - make_interval(secs => a.elapsed_ms / 1000), a.updated_at, a.from_step,
-    CASE WHEN a.status = a.asked THEN a.outcome ELSE 'cancel' END, a.error::jsonb
+  SELECT a.id, a.seq, a.visit, a.attempt, a.claim_id, a.updated_at - make_interval(secs => ($16::float8[])[a.n] / 1000), a.updated_at, a.from_step,
+    CASE WHEN a.status = a.asked THEN a.outcome ELSE 'cancel' END, ($13::text[])[a.n]::jsonb
   FROM applied a
 ),
 windowed AS (
   INSERT INTO ${s}.ready (lane_id, priority, available_at, position, run_id)
-  SELECT CASE WHEN a.losses > 0 THEN -a.lane_id ELSE a.lane_id END, a.priority, a.available_at, a.position, a.id
-  FROM applied a WHERE a.status = 'pending' AND a.timer_at IS NULL AND a.hold IS NULL
+  SELECT CASE WHEN a.losses > 0 THEN -a.lane_id ELSE a.lane_id END, a.priority, a.available_at, a.position, a.id FROM applied a WHERE a.due
 )
-SELECT o.id, a.status, a.id IS NOT NULL AS changed, EXISTS (
-    SELECT FROM ${s}.history h WHERE h.run_id = o.id AND h.seq = o.seq + 1 AND h.claimed_by = o.claim_id
-  ) AS applied_before
-FROM outcomes o LEFT JOIN applied a ON a.id = o.id
-WHERE a.id IS NULL OR a.status <> o.status
+SELECT o.id, a.status, a.id IS NOT NULL AS changed, (
+    SELECT true FROM ${s}.history h WHERE h.run_id = o.id AND h.seq = k.seq + 1 AND h.claimed_by = k.claim_id
+  ) IS NOT NULL AS applied_before
+FROM unnest((SELECT $2::uuid[]), (SELECT $3::int[])) AS o(id, kind)
+JOIN kinds k ON k.kind = coalesce(o.kind, 1)
+LEFT JOIN applied a ON a.id = o.id
+WHERE (SELECT count(*) FROM applied x WHERE x.status = x.asked) <> cardinality($2::uuid[]) AND (a.id IS NULL OR a.status <> k.status)
 `,
-  (p) => [
-    p.now,
-    p.ids,
-    p.seqs,
-    p.claimIds,
-    p.outcomes,
-    p.statuses,
-    p.fromSteps,
-    p.steps,
-    p.states,
-    p.results,
-    p.errors,
-    p.delaysMs,
-    p.awaits,
-    p.elapsedMs,
-    p.attempts,
-    p.payloadBytes,
-  ],
+  (p) => {
+    const shared = kindsOf(p.ids.length, [p.claimIds, p.seqs, p.outcomes, p.statuses, p.fromSteps, p.steps, p.attempts])
+    return [
+      p.now,
+      p.ids,
+      shared.kinds,
+      ...shared.columns,
+      p.states,
+      p.results,
+      p.errors,
+      p.delaysMs,
+      p.awaits,
+      p.elapsedMs,
+      p.payloadBytes,
+    ]
+  },
 )

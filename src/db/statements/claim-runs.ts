@@ -1,4 +1,4 @@
-import { CLOCK, defineStatement } from './statement.ts'
+import { defineStatement } from './statement.ts'
 
 export interface ClaimRunsParams {
   readonly now: string | null
@@ -9,7 +9,7 @@ export interface ClaimRunsParams {
   readonly definitions: readonly string[]
   readonly versions: readonly number[]
   readonly leaseMs: number
-  /** Most runs to take. */
+  /** Most runs to take; 500 and above is 500. */
   readonly limit: number
   /** Most payload to take; the first run is taken whatever its size. */
   readonly maxBytes: number
@@ -25,14 +25,9 @@ export interface ClaimRunsParams {
   readonly knownLanes: readonly number[]
 }
 
-const openLane = (s: string, lane: string) => `
-    SELECT l.id, l.tenant FROM ${s}.lanes l JOIN known k ON k.definition = l.definition AND k.version = l.version
-    WHERE l.id = ${lane} AND l.environment_id = (SELECT id FROM environment) AND NOT l.paused
-      AND ((SELECT $11::text[]) IS NULL OR l.queue = ANY ((SELECT $11::text[])::text[]))`
-
 /** What a claimed run comes with: one column for all that only some runs have, and the lane only where it is not known yet. */
 const claimedColumns = (s: string, satellites: string, known: string) => `
-SELECT c.id, c.seq, c.visit, c.lane_id, c.step, c.failures, c.losses, c.max_attempts, c.payload_bytes, c.input, c.state,
+  c.id, c.seq, c.visit, c.lane_id, c.step, c.failures, c.losses, c.max_attempts, c.payload_bytes, c.input, c.state,
   CASE WHEN c.lane_id = ANY (${known}::int[]) THEN NULL ELSE (
     SELECT jsonb_build_object('tenant', l.tenant, 'queue', l.queue, 'definition', l.definition, 'version', l.version) FROM ${s}.lanes l WHERE l.id = c.lane_id) END AS lane,
   CASE WHEN c.key IS NOT NULL OR c.tags IS NOT NULL OR c.headers IS NOT NULL OR c.parent_id IS NOT NULL OR c.gates IS NOT NULL OR c.awaits IS NOT NULL
@@ -54,8 +49,12 @@ SELECT c.id, c.seq, c.visit, c.lane_id, c.step, c.failures, c.losses, c.max_atte
 
 /**
  * Takes the runs that come next. Lanes with something in the window are found by a loose index scan, so a lane that this build
- * cannot serve costs one probe, whatever lies in it. Rows are locked where they are read, SKIP LOCKED: a claim never waits. Estimates
- * do not depend on parameters, so that a prepared statement settles on one plan.
+ * cannot serve costs one probe, whatever lies in it; the probe comes from behind, where nothing has just been taken. Rows are locked
+ * where they are read, SKIP LOCKED: a claim never waits. Estimates do not depend on parameters, so that a prepared statement settles
+ * on one plan.
+ *
+ * A run that changed between snapshot and lock is locked in a version that the update cannot see. It is not claimed, so its row of
+ * the window stays: what leaves the window is what the updates answer with.
  *
  * Gates: only a claim that holds a counter row and saw it full may block a run on it; a counter it had to skip proves nothing and
  * leaves the run where it is. What is debited hangs off the rows that the claim really changed.
@@ -63,63 +62,69 @@ SELECT c.id, c.seq, c.visit, c.lane_id, c.step, c.failures, c.losses, c.max_atte
 export const claimRuns = defineStatement<ClaimRunsParams>(
   'claim_runs',
   (s) => `
-WITH RECURSIVE ${CLOCK},
-environment AS (SELECT id FROM ${s}.environments WHERE name = $2::text),
-known AS (SELECT * FROM unnest((SELECT $4::text[]), (SELECT $5::int[])) AS k(definition, version)),
+WITH RECURSIVE environment AS MATERIALIZED (SELECT id FROM ${s}.environments WHERE name = $2::text),
 walk AS (
-  SELECT first.lane_id, 0 AS opened, 1 AS steps
-  FROM (SELECT r.lane_id FROM ${s}.ready r WHERE r.lane_id > (SELECT $9::int) ORDER BY r.lane_id LIMIT 1) first
+  SELECT CASE WHEN (SELECT $10::boolean) THEN -2147483648 ELSE (SELECT $9::int) END AS lane_id, NULL::text AS tenant, 0 AS opened, 0 AS steps
   UNION ALL
-  SELECT next.lane_id, w.opened + open.yes, w.steps + 1
+  SELECT next.lane_id, open.tenant, w.opened + (open.tenant IS NOT NULL)::int, w.steps + 1
   FROM walk w
-  CROSS JOIN LATERAL (SELECT count(*)::int AS yes FROM (${openLane(s, 'w.lane_id')}) o) open
-  CROSS JOIN LATERAL (SELECT r.lane_id FROM ${s}.ready r WHERE r.lane_id > w.lane_id ORDER BY r.lane_id LIMIT 1) next
-  WHERE w.opened < 64 AND w.steps < 2000
+  CROSS JOIN LATERAL (
+    SELECT y.lane_id FROM ${s}.ready y WHERE y.lane_id > CASE WHEN w.lane_id < 0 THEN w.lane_id ELSE greatest(w.lane_id, (SELECT $9::int)) END
+    ORDER BY y.lane_id LIMIT 1
+  ) next
+  LEFT JOIN LATERAL (
+    SELECT l.tenant FROM ${s}.lanes l
+    WHERE l.id = abs(next.lane_id) AND (next.lane_id < 0 OR next.lane_id > (SELECT $9::int)) AND l.environment_id = (SELECT id FROM environment) AND NOT l.paused
+      AND ((SELECT $11::text[]) IS NULL OR l.queue = ANY ((SELECT $11::text[])::text[]))
+      AND (l.definition, l.version) IN (SELECT k.definition, k.version FROM unnest((SELECT $4::text[]), (SELECT $5::int[])) AS k(definition, version))
+  ) open ON true
+  WHERE w.opened < 64 AND w.steps < 2000 AND (w.lane_id >= 0 OR w.tenant IS NULL)
 ),
-open_lanes AS MATERIALIZED (SELECT o.id, o.tenant FROM walk w CROSS JOIN LATERAL (${openLane(s, 'w.lane_id')}) o),
 quotas AS (
   SELECT ranked.lane_id, count(*)::int AS quota
   FROM (
     SELECT h.lane_id
-    FROM open_lanes l
-    CROSS JOIN LATERAL (
-      SELECT r.lane_id, r.priority, r.available_at, r.position FROM ${s}.ready r
-      WHERE r.lane_id = l.id ORDER BY r.priority, r.available_at, r.position LIMIT (SELECT $7::int)
+    FROM (
+      SELECT l.tenant, y.*
+      FROM walk l
+      CROSS JOIN LATERAL (
+        SELECT * FROM (
+          SELECT r.lane_id, r.priority, r.available_at, r.position FROM ${s}.ready r
+          WHERE r.lane_id = l.lane_id ORDER BY r.priority, r.available_at, r.position LIMIT (SELECT $7::int)
+        ) x LIMIT 200
+      ) y
+      WHERE l.tenant IS NOT NULL
     ) h
-    ORDER BY row_number() OVER (PARTITION BY l.tenant ORDER BY h.priority, h.available_at, h.position), h.priority, h.available_at, h.position
+    ORDER BY row_number() OVER (PARTITION BY h.tenant ORDER BY h.priority, h.available_at, h.position), h.priority, h.available_at, h.position
     LIMIT (SELECT $7::int)
   ) ranked
   GROUP BY ranked.lane_id
 ),
-lonely AS (
-  SELECT y.ctid AS spot, r.ctid AS place, r.id, y.priority, y.available_at, y.position, r.payload_bytes, r.gates
-  FROM ${s}.ready y JOIN ${s}.runs r ON r.id = y.run_id
-  WHERE (SELECT $10::boolean) AND y.lane_id < 0 AND EXISTS (${openLane(s, '-y.lane_id')})
-  ORDER BY y.lane_id, y.priority, y.available_at, y.position
-  LIMIT 1
-  FOR NO KEY UPDATE OF r SKIP LOCKED
-),
 candidates AS (
-  SELECT * FROM lonely
-  UNION ALL
   SELECT c.*
-  FROM open_lanes l
+  FROM walk l
   CROSS JOIN LATERAL (
-    SELECT y.ctid AS spot, r.ctid AS place, r.id, y.priority, y.available_at, y.position, r.payload_bytes, r.gates
-    FROM ${s}.ready y JOIN ${s}.runs r ON r.id = y.run_id
-    WHERE y.lane_id = l.id
-    ORDER BY y.priority, y.available_at, y.position
-    LIMIT CASE WHEN (SELECT count(*) FROM open_lanes) = 1 THEN (SELECT $7::int) ELSE (SELECT q.quota FROM quotas q WHERE q.lane_id = l.id) END
-    FOR NO KEY UPDATE OF r SKIP LOCKED
+    SELECT * FROM (
+      SELECT y.ctid AS spot, r.ctid AS place, r.id, y.priority, y.available_at, y.position, r.payload_bytes, r.gates
+      FROM ${s}.ready y JOIN ${s}.runs r ON r.id = y.run_id
+      WHERE y.lane_id = l.lane_id
+      ORDER BY y.priority, y.available_at, y.position
+      LIMIT CASE WHEN l.lane_id < 0 THEN 1 WHEN (SELECT max(opened) FROM walk) = 1 THEN (SELECT $7::int) ELSE (SELECT q.quota FROM quotas q WHERE q.lane_id = l.lane_id) END
+      FOR NO KEY UPDATE OF r SKIP LOCKED
+    ) x LIMIT 500
   ) c
-  WHERE NOT EXISTS (SELECT FROM lonely)
+  WHERE l.tenant IS NOT NULL
+  LIMIT 500
 ),
-sized AS (
-  SELECT c.*, row_number() OVER turn AS turn, sum(c.payload_bytes) OVER turn AS bytes
-  FROM candidates c
-  WINDOW turn AS (ORDER BY c.priority, c.available_at, c.position)
+fitting AS MATERIALIZED (
+  SELECT z.spot, z.place, z.id, z.gates, z.turn
+  FROM (
+    SELECT c.*, row_number() OVER turn AS turn, sum(c.payload_bytes) OVER turn AS bytes
+    FROM candidates c
+    WINDOW turn AS (ORDER BY c.priority, c.available_at, c.position ROWS UNBOUNDED PRECEDING)
+  ) z
+  WHERE z.turn = 1 OR z.bytes <= (SELECT $8::bigint)
 ),
-fitting AS MATERIALIZED (SELECT * FROM sized WHERE turn = 1 OR bytes <= $8::bigint),
 wanted AS (SELECT f.id, f.turn, g.gate FROM fitting f CROSS JOIN LATERAL unnest(f.gates) AS g(gate) WHERE f.gates IS NOT NULL),
 minted AS (
   INSERT INTO ${s}.limit_counters (environment_id, gate)
@@ -137,26 +142,20 @@ grabbed AS (
   FOR UPDATE OF c SKIP LOCKED
 ),
 ranked AS (
-  SELECT w.id, g.gate IS NOT NULL AS holds, g.held, g.capacity, row_number() OVER (PARTITION BY w.gate ORDER BY w.turn) AS rank
+  SELECT w.id, w.gate, g.capacity, coalesce(g.held + row_number() OVER (PARTITION BY w.gate ORDER BY w.turn) <= g.capacity, false) AS fits, g.held
   FROM wanted w LEFT JOIN grabbed g ON g.gate = w.gate
 ),
-admitted AS MATERIALIZED (
-  SELECT f.id, f.place, f.spot FROM fitting f
-  WHERE f.gates IS NULL
-    OR f.id IN (SELECT r.id FROM ranked r GROUP BY r.id HAVING bool_and(r.holds AND r.held + r.rank <= r.capacity))
-),
+verdicts AS MATERIALIZED (SELECT r.id, bool_and(r.fits) AS admitted FROM ranked r GROUP BY r.id),
 claimed AS (
-  UPDATE ${s}.runs r
-  SET status = 'running', seq = r.seq + 1, claimed_by = $3::uuid, updated_at = clock.at
-  FROM clock
-  WHERE r.ctid = ANY (ARRAY(SELECT a.place FROM admitted a)) AND r.status = 'pending'
-  RETURNING r.*
+  UPDATE ${s}.runs c
+  SET status = 'running', seq = c.seq + 1, claimed_by = $3::uuid, updated_at = coalesce($1::timestamptz, now())
+  WHERE c.ctid = ANY (ARRAY(SELECT f.place FROM fitting f WHERE f.gates IS NULL OR f.id IN (SELECT v.id FROM verdicts v WHERE v.admitted))) AND c.status = 'pending'
+  RETURNING c.gates, ${claimedColumns(s, '$12', '$13')}
 ),
-taken AS (DELETE FROM ${s}.ready y WHERE y.ctid = ANY (ARRAY(SELECT a.spot FROM admitted a JOIN claimed c ON c.id = a.id))),
 leased AS (
   INSERT INTO ${s}.claims (id, environment_id, lease_until, alone, run_ids)
-  SELECT $3::uuid, (SELECT id FROM environment), clock.at + make_interval(secs => $6::float8 / 1000), $10::boolean AND cardinality(c.ids) = 1, c.ids
-  FROM clock, (SELECT array_agg(id) AS ids FROM claimed) c
+  SELECT $3::uuid, (SELECT id FROM environment), coalesce($1::timestamptz, now()) + make_interval(secs => $6::float8 / 1000), $10::boolean AND cardinality(c.ids) = 1, c.ids
+  FROM (SELECT array_agg(id) AS ids FROM claimed) c
   WHERE c.ids IS NOT NULL
 ),
 debited AS (
@@ -165,21 +164,23 @@ debited AS (
   WHERE c.environment_id = (SELECT id FROM environment) AND c.gate = d.gate AND c.shard = 0
 ),
 filled AS (
-  SELECT g.gate FROM grabbed g
-  WHERE g.held + (SELECT count(*) FROM admitted a JOIN wanted w ON w.id = a.id WHERE w.gate = g.gate) >= g.capacity
-),
-denied AS MATERIALIZED (
-  SELECT f.place, f.spot, f.id, min(w.gate) AS gate FROM fitting f JOIN wanted w ON w.id = f.id JOIN filled x ON x.gate = w.gate
-  WHERE f.gates IS NOT NULL AND f.id NOT IN (SELECT id FROM admitted) GROUP BY f.place, f.spot, f.id
+  SELECT r.gate FROM ranked r LEFT JOIN verdicts v ON v.id = r.id AND v.admitted
+  GROUP BY r.gate HAVING min(r.held) + count(v.id) >= min(r.capacity)
 ),
 blocked AS (
-  UPDATE ${s}.runs r SET blocked_on = d.gate FROM denied d
-  WHERE r.ctid = ANY (ARRAY(SELECT x.place FROM denied x)) AND r.id = d.id AND r.status = 'pending'
+  UPDATE ${s}.runs r SET blocked_on = d.gate
+  FROM (SELECT w.id, min(w.gate) AS gate FROM wanted w JOIN filled x ON x.gate = w.gate JOIN verdicts v ON v.id = w.id AND NOT v.admitted GROUP BY w.id) d
+  WHERE r.id = d.id AND r.status = 'pending'
   RETURNING r.id
 ),
-removed AS (DELETE FROM ${s}.ready y WHERE y.ctid = ANY (ARRAY(SELECT d.spot FROM denied d JOIN blocked b ON b.id = d.id)))
-${claimedColumns(s, '$12', '$13')}
-FROM claimed c
+removed AS (
+  DELETE FROM ${s}.ready y
+  WHERE y.ctid = ANY (CASE
+    WHEN (SELECT count(*) FROM claimed) = (SELECT count(*) FROM fitting) THEN ARRAY(SELECT f.spot FROM fitting f)
+    ELSE ARRAY(SELECT f.spot FROM fitting f WHERE f.id IN (SELECT c.id FROM claimed c UNION ALL SELECT b.id FROM blocked b))
+  END)
+)
+SELECT c.id, c.seq, c.visit, c.lane_id, c.step, c.failures, c.losses, c.max_attempts, c.payload_bytes, c.input, c.state, c.lane, c.extras FROM claimed c
 `,
   (p) => [
     p.now,
@@ -199,14 +200,18 @@ FROM claimed c
 )
 
 /** What a claim took whose reply was lost, if it was committed: the same columns. */
-export const recoverClaim = defineStatement<{ readonly claimId: string; readonly satellites: number; readonly knownLanes: readonly number[] }>(
+export const recoverClaim = defineStatement<{
+  readonly claimId: string
+  readonly satellites: number
+  readonly knownLanes: readonly number[]
+}>(
   'recover_claim',
   (s) => `
 WITH claimed AS MATERIALIZED (
   SELECT r.* FROM ${s}.claims k CROSS JOIN LATERAL unnest(k.run_ids) AS x(run_id) JOIN ${s}.runs r ON r.id = x.run_id
   WHERE k.id = $1::uuid AND r.claimed_by = k.id AND r.status = 'running'
 )
-${claimedColumns(s, '$2', '$3')}
+SELECT ${claimedColumns(s, '$2', '$3')}
 FROM claimed c
 `,
   (p) => [p.claimId, p.satellites, p.knownLanes],

@@ -15,9 +15,15 @@ export interface DeliverSignalParams {
 }
 
 /**
- * Puts a signal into the inbox of a live run and wakes it when it waits for that name. The target is locked by id whatever its status
- * and its status re-checked under the lock; only then is the signal inserted: inserted first, it could be left on a run that has just
- * ended; woken by a filter on the status, a run that is being parked at this moment would be passed over.
+ * Whether this signal wakes the run. The update asks it of the row again: after a wait for the lock, constraints are checked of the row
+ * as the snapshot has it before it is found to have changed, so that what was decided of the new row must not be written to the old.
+ */
+const WAKES = `r.status = 'waiting' AND coalesce($8::text = ANY (r.awaits), false)`
+
+/**
+ * Puts a signal into the inbox of a live run and wakes it when it waits for that name. The target is locked by id whatever its status;
+ * whether it is live and whether it waits is decided under the lock, and only then is the signal inserted: inserted first, it could be
+ * left on a run that has just ended; woken by a filter on the status, a run that is being parked at this moment would be passed over.
  */
 export const deliverSignal = defineStatement<DeliverSignalParams>(
   'deliver_signal',
@@ -31,7 +37,7 @@ addressed AS MATERIALIZED (
   WHERE $5::uuid IS NULL AND u.tenant = $4::text AND u.environment_id = (SELECT id FROM environment) AND u.token = $6::text AND ($7::text IS NULL OR u.scope = $7::text)
 ),
 target AS MATERIALIZED (
-  SELECT r.id FROM ${s}.runs r
+  SELECT r.id, ${WAKES} AS wakes FROM ${s}.runs r
   WHERE r.id = ANY (ARRAY(SELECT a.id FROM addressed a)) AND (SELECT count(*) FROM addressed) = 1
     AND r.environment_id = (SELECT id FROM environment)
     AND EXISTS (SELECT FROM ${s}.lanes l WHERE l.id = r.lane_id AND l.tenant = $4::text)
@@ -53,20 +59,20 @@ decided AS (
 woken AS (
   UPDATE ${s}.runs r
   SET signalled = true,
-      status = CASE WHEN r.status = 'waiting' AND $8::text = ANY (r.awaits) THEN 'pending'::${s}.run_status ELSE r.status END,
-      notable = CASE WHEN r.status = 'waiting' AND $8::text = ANY (r.awaits) THEN NULL ELSE r.notable END,
-      timer_at = CASE WHEN r.status = 'waiting' AND $8::text = ANY (r.awaits) THEN NULL ELSE r.timer_at END,
-      available_at = CASE WHEN r.status = 'waiting' AND $8::text = ANY (r.awaits) THEN clock.at ELSE r.available_at END,
-      updated_at = CASE WHEN r.status = 'waiting' AND $8::text = ANY (r.awaits) THEN clock.at ELSE r.updated_at END,
-      seq = r.seq + (r.status = 'waiting' AND $8::text = ANY (r.awaits))::int
-  FROM inserted i, clock
-  WHERE r.id = i.run_id
-  RETURNING r.id, r.seq, r.status, r.timer_at, r.lane_id, r.losses, r.priority, r.available_at, r.position, r.hold, r.updated_at = clock.at AND r.status = 'pending' AS woke
+      status = CASE WHEN ${WAKES} THEN 'pending'::${s}.run_status ELSE r.status END,
+      notable = CASE WHEN ${WAKES} THEN NULL ELSE r.notable END,
+      timer_at = CASE WHEN ${WAKES} THEN NULL ELSE r.timer_at END,
+      available_at = CASE WHEN ${WAKES} THEN clock.at ELSE r.available_at END,
+      updated_at = CASE WHEN ${WAKES} THEN clock.at ELSE r.updated_at END,
+      seq = r.seq + (${WAKES})::int
+  FROM inserted i, target t, clock
+  WHERE r.id = i.run_id AND t.id = i.run_id
+  RETURNING r.id, t.wakes AS woke, r.lane_id, r.losses, r.priority, r.available_at, r.position, r.hold
 ),
 windowed AS (
   INSERT INTO ${s}.ready (lane_id, priority, available_at, position, run_id)
   SELECT CASE WHEN w.losses > 0 THEN -w.lane_id ELSE w.lane_id END, w.priority, w.available_at, w.position, w.id
-  FROM woken w WHERE w.woke AND w.hold IS NULL AND w.timer_at IS NULL
+  FROM woken w WHERE w.woke AND w.hold IS NULL
   ON CONFLICT DO NOTHING
 )
 SELECT coalesce(i.id, x.id)::text AS signal_id, coalesce(i.run_id, x.run_id) AS run_id, (SELECT count(*)::int FROM addressed) AS addressed,

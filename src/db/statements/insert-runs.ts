@@ -1,4 +1,4 @@
-import { CLOCK, defineStatement } from './statement.ts'
+import { defineStatement, kindsOf } from './statement.ts'
 
 /** Where runs are put: the distinct (tenant, queue, definition, version) of a batch, few. The arrays are parallel. */
 export interface LanesParams {
@@ -66,82 +66,120 @@ export interface InsertRunsParams {
   readonly tags: readonly (string | null)[]
   readonly headers: readonly (string | null)[]
   readonly origins: readonly (string | null)[]
+  /** Every id was made for this request and is known to nobody else: cheaper. Two requests with one such id would be refused (23505). */
+  readonly freshIds?: boolean
 }
-
-/** $2–$6 lanes, then the items: the same parameters serve both inserts. */
-const items = (s: string) => `
-${CLOCK},
-lane AS (
-  SELECT n.ordinal, l.id, l.environment_id, l.tenant, l.queue, l.definition, l.version
-  FROM unnest($3::text[], $4::text[], $5::text[], $6::int[]) WITH ORDINALITY AS n(tenant, queue, definition, version, ordinal)
-  JOIN ${s}.environments e ON e.name = $2::text
-  JOIN ${s}.lanes l ON l.tenant = n.tenant AND l.environment_id = e.id AND l.queue = n.queue AND l.definition = n.definition AND l.version = n.version
-)`
 
 /** Whether an item may be inserted: it holds its key, its receipt is ours, and its parent was parked in this transaction. */
 const admissible = (s: string) => `
   (i.key IS NULL OR EXISTS (
     SELECT FROM ${s}.uniques u
-    WHERE u.tenant = lane.tenant AND u.environment_id = lane.environment_id AND u.scope = lane.definition AND u.token = i.key AND u.run_id = i.id))
+    WHERE u.tenant = k.tenant AND u.environment_id = k.environment_id AND u.scope = k.definition AND u.token = i.key AND u.run_id = i.id))
   AND (i.receipt_key IS NULL OR EXISTS (
     SELECT FROM ${s}.receipts t
-    WHERE t.tenant = lane.tenant AND t.environment_id = lane.environment_id AND t.key = i.receipt_key AND t.nonce = $7::uuid))
+    WHERE t.tenant = k.tenant AND t.environment_id = k.environment_id AND t.key = i.receipt_key AND t.nonce = $29::uuid))
   AND (i.parent_id IS NULL OR EXISTS (
     SELECT FROM ${s}.runs p
     WHERE p.id = i.parent_id AND p.join_seq = i.parent_join_seq AND p.status = 'waiting' AND p.xmin = pg_current_xact_id()::xid))`
 
-/** Inserts runs in the order given, each with its row in the claim window when it is due at once. */
-export const insertRuns = defineStatement<InsertRunsParams>(
+/** What many items of a batch share is sent once, as a kind ($7–$12), with its lane ($2–$6). */
+const kinds = (s: string) => `
+kinds AS MATERIALIZED (
+  SELECT k.kind, l.id AS lane_id, l.environment_id, l.tenant, l.definition, k.step, coalesce(k.priority, 0) AS priority, k.max_attempts, k.retention_seconds, k.failed_retention_seconds
+  FROM unnest((SELECT $7::int[]), (SELECT $8::text[]), (SELECT $9::int[]), (SELECT $10::int[]), (SELECT $11::int[]), (SELECT $12::int[]))
+    WITH ORDINALITY AS k(lane, step, priority, max_attempts, retention_seconds, failed_retention_seconds, kind)
+  JOIN unnest((SELECT $3::text[]), (SELECT $4::text[]), (SELECT $5::text[]), (SELECT $6::int[])) WITH ORDINALITY AS n(tenant, queue, definition, version, ordinal) ON n.ordinal = k.lane
+  JOIN ${s}.environments e ON e.name = $2::text
+  JOIN ${s}.lanes l ON l.tenant = n.tenant AND l.environment_id = e.id AND l.queue = n.queue AND l.definition = n.definition AND l.version = n.version
+)`
+
+const windowed = (s: string) => `
+windowed AS (
+  INSERT INTO ${s}.ready (lane_id, priority, available_at, position, run_id)
+  SELECT lane_id, priority, available_at, position, id FROM inserted WHERE timer_at IS NULL
+)
+SELECT count(*)::int AS inserted FROM inserted`
+
+/** Runs that have none of the optional columns: most. One scan of the items, so they keep their order without a sort. */
+const insertPlain = (s: string, guard: string, conflict: string) => `
+WITH ${kinds(s)},
+found AS MATERIALIZED (SELECT array_agg(k.lane_id ORDER BY k.kind) AS lanes, min(k.environment_id) AS environment FROM kinds k),
+inserted AS (
+  INSERT INTO ${s}.runs (id, created_at, updated_at, available_at, lane_id, environment_id, priority, max_attempts, payload_bytes, retention_seconds, failed_retention_seconds,
+    status, step, input)
+  SELECT i.id, coalesce($1::timestamptz, now()), coalesce($1::timestamptz, now()), coalesce($1::timestamptz, now()), k.lane_id, (SELECT environment FROM found),
+    coalesce(($9::int[])[k.kind], 0), ($10::int[])[k.kind], i.payload_bytes, ($11::int[])[k.kind], ($12::int[])[k.kind], 'pending', ($8::text[])[k.kind], i.input::jsonb
+  FROM unnest((SELECT $13::uuid[]), (SELECT $14::int[]), (SELECT $15::int[]), (SELECT $16::text[])) AS i(id, kind, payload_bytes, input)
+  CROSS JOIN LATERAL (SELECT coalesce(i.kind, 1) AS kind, (SELECT lanes FROM found)[coalesce(i.kind, 1)] AS lane_id) k
+  WHERE k.lane_id IS NOT NULL ${guard}
+  ${conflict}
+  RETURNING id, lane_id, priority, available_at, position, timer_at
+),
+${windowed(s)}
+`
+
+const insertPlainRuns = defineStatement<InsertRunsParams>(
+  'insert_plain_runs',
+  (s) => insertPlain(s, '', 'ON CONFLICT (id) DO NOTHING'),
+  plainParams,
+)
+
+/**
+ * Ids just made are looked for instead, because the speculative insertion of ON CONFLICT is dear: one probe when nothing lies between the
+ * first id and the last. A resend that races with its own first attempt waits for it on the primary key and is refused (23505); sent
+ * again, it finds the rows.
+ */
+const insertFreshRuns = defineStatement<InsertRunsParams>(
+  'insert_fresh_runs',
+  (s) =>
+    insertPlain(
+      s,
+      `AND (NOT EXISTS (SELECT FROM ${s}.runs r WHERE r.id >= (SELECT $17::uuid) AND r.id <= (SELECT $18::uuid))
+    OR i.id NOT IN (SELECT r.id FROM ${s}.runs r WHERE r.id = ANY ((SELECT $13::uuid[])::uuid[])))`,
+      '',
+    ),
+  (p) => [...plainParams(p), ...rangeOf(p.ids)],
+)
+
+const insertAnyRuns = defineStatement<InsertRunsParams>(
   'insert_runs',
   (s) => `
-WITH ${items(s)},
+WITH ${kinds(s)},
+items AS (
+  SELECT i.*, coalesce($1::timestamptz, now()) AS at,
+    CASE WHEN i.run_at IS NOT NULL THEN to_timestamp(i.run_at / 1000) WHEN i.delay_ms IS NOT NULL THEN coalesce($1::timestamptz, now()) + make_interval(secs => i.delay_ms / 1000) END AS scheduled
+  FROM unnest((SELECT $13::uuid[]), (SELECT $14::int[]), (SELECT $15::int[]), (SELECT $16::text[]), (SELECT $17::float8[]), (SELECT $18::float8[]), (SELECT $19::text[]), (SELECT $20::text[]),
+      (SELECT $21::text[]), (SELECT $22::text[]), (SELECT $23::uuid[]), (SELECT $24::int[]), (SELECT $25::int[]), (SELECT $26::text[]), (SELECT $27::text[]), (SELECT $28::text[]))
+    WITH ORDINALITY AS i(id, kind, payload_bytes, input, delay_ms, run_at, state, key, receipt_key, gates, parent_id, parent_join_seq, child_index, tags, headers, origin, ordinal)
+),
 inserted AS (
   INSERT INTO ${s}.runs (id, created_at, updated_at, available_at, timer_at, scheduled_for, lane_id, environment_id, priority, max_attempts, payload_bytes, retention_seconds, failed_retention_seconds,
     status, parent_id, parent_join_seq, child_index, step, key, gates, tags, headers, origin, input, state)
-  SELECT i.id, clock.at, clock.at, due.at, CASE WHEN due.at > clock.at THEN due.at END, due.scheduled, lane.id, lane.environment_id, coalesce(i.priority, 0), i.max_attempts,
-    i.payload_bytes, i.retention_seconds, i.failed_retention_seconds, 'pending', i.parent_id, i.parent_join_seq, i.child_index, i.step, i.key,
+  SELECT i.id, i.at, i.at, coalesce(i.scheduled, i.at), CASE WHEN i.scheduled > i.at THEN i.scheduled END, i.scheduled, k.lane_id, k.environment_id, k.priority, k.max_attempts,
+    i.payload_bytes, k.retention_seconds, k.failed_retention_seconds, 'pending', i.parent_id, i.parent_join_seq, i.child_index, k.step, i.key,
     CASE WHEN i.gates IS NOT NULL THEN string_to_array(i.gates, E'\\x1e') END, CASE WHEN i.tags IS NOT NULL THEN string_to_array(i.tags, E'\\x1f') END,
     i.headers::jsonb, i.origin::jsonb, i.input::jsonb, i.state::jsonb
-  FROM unnest((SELECT $8::uuid[]), (SELECT $9::int[]), (SELECT $10::text[]), (SELECT $11::int[]), (SELECT $12::float8[]), (SELECT $13::float8[]), (SELECT $14::int[]), (SELECT $15::int[]),
-      (SELECT $16::int[]), (SELECT $17::text[]), (SELECT $18::text[]), (SELECT $19::text[]), (SELECT $20::text[]), (SELECT $21::text[]), (SELECT $22::uuid[]), (SELECT $23::int[]),
-      (SELECT $24::int[]), (SELECT $25::text[]), (SELECT $26::text[]), (SELECT $27::text[]), (SELECT $28::int[]))
-    WITH ORDINALITY AS i(id, lane, step, priority, delay_ms, run_at, max_attempts, payload_bytes, retention_seconds, input, state, key, receipt_key, gates, parent_id, parent_join_seq,
-      child_index, tags, headers, origin, failed_retention_seconds, ordinal)
-  JOIN lane ON lane.ordinal = i.lane
-  CROSS JOIN clock
-  CROSS JOIN LATERAL (
-    SELECT coalesce(x.scheduled, clock.at) AS at, x.scheduled
-    FROM (SELECT CASE WHEN i.run_at IS NOT NULL THEN to_timestamp(i.run_at / 1000) WHEN i.delay_ms IS NOT NULL THEN clock.at + make_interval(secs => i.delay_ms / 1000) END AS scheduled) x
-  ) due
+  FROM items i JOIN kinds k ON k.kind = coalesce(i.kind, 1)
   WHERE ${admissible(s)}
   ORDER BY i.ordinal
   ON CONFLICT (id) DO NOTHING
   RETURNING id, lane_id, priority, available_at, position, timer_at
 ),
-windowed AS (
-  INSERT INTO ${s}.ready (lane_id, priority, available_at, position, run_id)
-  SELECT lane_id, priority, available_at, position, id FROM inserted WHERE timer_at IS NULL
-)
-SELECT count(*)::int AS inserted FROM inserted
+${windowed(s)}
 `,
-  (p) => [
-    p.now,
-    p.lanes.environment,
-    p.lanes.tenants,
-    p.lanes.queues,
-    p.lanes.definitions,
-    p.lanes.versions,
-    p.nonce,
-    p.ids,
-    p.laneOrdinals,
-    p.steps,
-    p.priorities,
+  (p) => [...plainParams(p), ...optionalColumns(p), p.nonce],
+)
+
+/** Inserts runs in the order given, each with its row in the claim window when it is due at once. Ids that exist are left out. */
+export const insertRuns = (schema: string, p: InsertRunsParams) => {
+  if (optionalColumns(p).some((column) => column.some((value) => value !== null))) return insertAnyRuns(schema, p)
+  return p.freshIds ? insertFreshRuns(schema, p) : insertPlainRuns(schema, p)
+}
+
+function optionalColumns(p: InsertRunsParams) {
+  return [
     p.delaysMs,
     p.runAts,
-    p.maxAttempts,
-    p.payloadBytes,
-    p.retentionSeconds,
-    p.inputs,
     p.states,
     p.keys,
     p.receiptKeys,
@@ -152,6 +190,40 @@ SELECT count(*)::int AS inserted FROM inserted
     p.tags,
     p.headers,
     p.origins,
+  ]
+}
+
+function plainParams(p: InsertRunsParams) {
+  const shared = kindsOf(p.ids.length, [
+    p.laneOrdinals,
+    p.steps,
+    p.priorities,
+    p.maxAttempts,
+    p.retentionSeconds,
     p.failedRetentionSeconds,
-  ],
-)
+  ])
+  const { environment, tenants, queues, definitions, versions } = p.lanes
+  return [
+    p.now,
+    environment,
+    tenants,
+    queues,
+    definitions,
+    versions,
+    ...shared.columns,
+    p.ids,
+    shared.kinds,
+    p.payloadBytes,
+    p.inputs,
+  ]
+}
+
+/** The least and the greatest id; UUIDs in their canonical form sort as text. */
+function rangeOf(ids: readonly string[]): [string | null, string | null] {
+  let [least = null, greatest = null] = [ids[0], ids[0]]
+  for (const id of ids) {
+    if (least === null || id < least) least = id
+    if (greatest === null || id > greatest) greatest = id
+  }
+  return [least, greatest]
+}

@@ -135,7 +135,7 @@ size AS (SELECT ${bound.bind(params.limit, 'int')} + 1 AS n)`.trim()
 
 /** Tag and status, and what only an order by lane guarantees: that the run is of the tenant. */
 function matchesOf(order: ListOrder, params: ListRunsParams, bound: Parameters): string {
-  const conditions: string[] = []
+  const conditions: string[] = []; order = 'lane'
   if (order === 'parent' || order === 'key') conditions.push('r.lane_id IN (SELECT x.id FROM lane x)')
   if (order === 'parent')
     conditions.push('r.created_at >= (SELECT since_at FROM bounds) AND r.created_at < (SELECT until_at FROM bounds)')
@@ -253,7 +253,8 @@ function restlessOf({ s, bound }: Parts, statuses: readonly Status[]): string {
   if (statuses.includes('pending')) {
     arms.push(
       `SELECT y.run_id AS id FROM lane l CROSS JOIN (VALUES (1), (-1)) AS side(sign)
-  CROSS JOIN LATERAL (SELECT q.run_id FROM ${s}.ready q WHERE q.lane_id = l.id * side.sign LIMIT ${MAX_ROWS_FOUND + 1}) y`,
+  CROSS JOIN LATERAL (SELECT q.run_id FROM ${s}.ready q WHERE q.lane_id = l.id * side.sign
+    ORDER BY q.priority, q.available_at, q.position LIMIT ${MAX_ROWS_FOUND + 1}) y`,
       `(SELECT r.id FROM ${s}.runs r WHERE r.environment_id = (SELECT id FROM environment) AND r.timer_at IS NOT NULL ORDER BY r.timer_at LIMIT ${MAX_ROWS_FOUND + 1})`,
       `(SELECT r.id FROM ${s}.runs r WHERE r.blocked_on IS NOT NULL ORDER BY r.blocked_on, r.priority, r.available_at, r.position LIMIT ${MAX_ROWS_FOUND + 1})`,
     )

@@ -1,4 +1,4 @@
-import { CLOCK, defineStatement } from './statement.ts'
+import { defineStatement } from './statement.ts'
 
 export interface PromoteDueParams {
   readonly now: string | null
@@ -13,22 +13,19 @@ export interface PromoteDueParams {
 export const promoteDue = defineStatement<PromoteDueParams>(
   'promote_due',
   (s) => `
-WITH ${CLOCK},
-due AS MATERIALIZED (
-  SELECT r.ctid AS place
-  FROM ${s}.runs r
-  WHERE r.environment_id = (SELECT id FROM ${s}.environments WHERE name = $2::text) AND r.timer_at IS NOT NULL AND r.timer_at <= (SELECT at FROM clock)
-  ORDER BY r.timer_at
-  LIMIT (SELECT $3::int)
-  FOR NO KEY UPDATE OF r SKIP LOCKED
-),
-promoted AS (
+WITH promoted AS (
   UPDATE ${s}.runs r
-  SET status = 'pending', notable = NULL, timer_at = NULL, seq = r.seq + 1, updated_at = clock.at, timed_out = r.timed_out OR r.awaits IS NOT NULL AND r.status = 'waiting' OR r.join_seq IS NOT NULL AND r.status = 'waiting',
-    available_at = CASE WHEN r.status = 'waiting' THEN clock.at ELSE r.available_at END
-  FROM clock
-  WHERE r.ctid = ANY (ARRAY(SELECT d.place FROM due d)) AND r.status IN ('pending', 'waiting')
-  RETURNING r.id, r.lane_id, r.losses, r.priority, r.available_at, r.position, r.timed_out, r.hold
+  SET status = 'pending', notable = NULL, timer_at = NULL, seq = r.seq + 1, updated_at = coalesce($1::timestamptz, now()),
+    timed_out = r.timed_out OR r.status = 'waiting' AND (r.awaits IS NOT NULL OR r.join_seq IS NOT NULL),
+    available_at = CASE WHEN r.status = 'waiting' THEN coalesce($1::timestamptz, now()) ELSE r.available_at END
+  WHERE r.ctid = ANY (ARRAY(
+    SELECT d.ctid FROM ${s}.runs d
+    WHERE d.environment_id = (SELECT id FROM ${s}.environments WHERE name = $2::text) AND d.timer_at IS NOT NULL AND d.timer_at <= (SELECT coalesce($1::timestamptz, now()))
+    ORDER BY d.timer_at
+    LIMIT (SELECT $3::int)
+    FOR NO KEY UPDATE SKIP LOCKED
+  )) AND r.status IN ('pending', 'waiting')
+  RETURNING r.id, r.lane_id, r.losses, r.priority, r.available_at, r.position, r.hold
 ),
 windowed AS (
   INSERT INTO ${s}.ready (lane_id, priority, available_at, position, run_id)

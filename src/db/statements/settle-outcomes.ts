@@ -232,14 +232,15 @@ SELECT 1 / (
 )
 
 /**
- * Ends claims whose runs are all settled. One whose lease has lapsed stays: its outcomes were refused for that, so its runs are still to
- * be rescued, and a claim is how they are found.
+ * Ends claims whose runs are all settled. A claim is how runs of a dead invocation are found, so the database has the last word: one
+ * under which a run still stands stays, as after a flush that came too late and was refused.
  */
-export const endClaims = defineStatement<{ readonly now: string | null; readonly claimIds: readonly string[] }>(
+export const endClaims = defineStatement<{ readonly claimIds: readonly string[] }>(
   'end_claims',
   (s) => `
-WITH ${CLOCK}
-DELETE FROM ${s}.claims c USING clock WHERE c.id = ANY ($2::uuid[]) AND c.lease_until > clock.at
+DELETE FROM ${s}.claims c
+WHERE c.id = ANY ($1::uuid[])
+  AND NOT EXISTS (SELECT FROM unnest(c.run_ids) AS x(run_id) JOIN ${s}.runs r ON r.id = x.run_id WHERE r.claimed_by = c.id AND r.status = 'running')
 `,
-  (p) => [p.now, p.claimIds],
+  (p) => [p.claimIds],
 )

@@ -35,3 +35,24 @@ export const CLOCK = `clock AS (SELECT coalesce($1::timestamptz, now()) AS at)`
 export function epochMs(expression: string): string {
   return `(extract(epoch FROM ${expression}) * 1000)::float8`
 }
+
+/**
+ * Splits parallel columns into their distinct rows (kinds, parallel again) and, for each of `length` items, the 1-based number of its
+ * kind; no numbers when there is one kind. What most items of a batch have in common is so sent, parsed and joined once.
+ */
+export function kindsOf(length: number, columns: readonly (readonly (string | number | null)[])[]) {
+  const numbers = new Map<string, number>()
+  const firsts: number[] = []
+  const kinds: number[] = []
+  for (let i = 0; i < length; i++) {
+    let key = ''
+    for (const column of columns) key += `${column[i] ?? ''}\n`
+    let number = numbers.get(key)
+    if (number === undefined) {
+      number = firsts.push(i)
+      numbers.set(key, number)
+    }
+    kinds.push(number)
+  }
+  return { kinds: firsts.length > 1 ? kinds : [], columns: columns.map((column) => firsts.map((i) => column[i] ?? null)) }
+}
