@@ -45,11 +45,12 @@ export interface NodeOptions {
   readonly onPass?: ((report: TickReport) => void) | undefined
 }
 
-export interface NodeHost {
+export interface NodeHost<P extends HostedPawl = HostedPawl> {
   /** Where the API is, base path included. */
   readonly url: string
   readonly port: number
-  readonly connection: Connection
+  /** The typed calls, over this host's database: what they make due is begun at once. */
+  readonly connection: ReturnType<P['connect']>
   /**
    * Stops claiming, lets the steps in hand finish, gives back what was not started, answers what was asked, and frees port and
    * database. Signals of the process are left to the caller. Idempotent.
@@ -62,7 +63,7 @@ export interface NodeHost {
  * something is due; idle, it asks the database every 15 min.
  * @throws PawlError `invalid_configuration`, and what `migrate` throws; the system's error when the port is taken.
  */
-export async function node(pawl: HostedPawl, options: NodeOptions = {}): Promise<NodeHost> {
+export async function node<P extends HostedPawl>(pawl: P, options: NodeOptions = {}): Promise<NodeHost<P>> {
   const { environment, services, loop = true, env = process.env as Env, leaseMs, onPass } = options
   toSecret(options.rootKey, 'rootKey')
   toSecret(options.cronSecret, 'cronSecret')
@@ -85,7 +86,8 @@ export async function node(pawl: HostedPawl, options: NodeOptions = {}): Promise
       if (owned) await database.close()
     }
     const url = new URL(basePath, `http://${urlHost(options.host ?? LOOPBACK)}:${port}`).href.replace(/\/$/, '')
-    return { url, port, connection, close: () => (closing ??= close()) }
+    // `connection` is what `pawl.connect` gave: its type knows the definitions
+    return { url, port, connection: connection as ReturnType<P['connect']>, close: () => (closing ??= close()) }
   } catch (error) {
     if (owned) await database.close()
     throw error

@@ -97,14 +97,14 @@ describe('the Node host', () => {
 
   test('asks the database nothing while there is nothing to do', async () => {
     let passes = 0
-    const seen = Promise.withResolvers<void>()
+    const gates = new Gates()
     const host = await start({
       onPass: () => {
         passes += 1
-        seen.resolve()
+        void gates.pass('first pass')
       },
     })
-    await seen.promise
+    await gates.reached('first pass')
     const before = host.connection.database.requests
     const client = clientOf(host)
     // three requests that read make no tick
