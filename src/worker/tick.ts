@@ -48,27 +48,25 @@ const UPKEEP_EVERY_MS = 60_000
 const LINGER_SLACK_MS = 2
 
 export function createTicker(options: TickerOptions): Ticker {
-  let running: { readonly invocation: Invocation; readonly report: Promise<TickReport> } | undefined
+  let running: { readonly pass: Pass; readonly report: Promise<TickReport> } | undefined
   let stopped = false
   const start = (source: string): Promise<TickReport> => {
     const pass = createPass(options, source)
     const report = pass.run().finally(() => {
-      if (running?.invocation === pass.invocation) running = undefined
+      if (running?.pass === pass) running = undefined
     })
-    running = { invocation: pass.invocation, report }
+    running = { pass, report }
     return report
   }
   return {
     tick: (source) => start(source),
     kick: (source) => {
       if (stopped) return Promise.resolve(toReport(new Invocation(invocationParams(options)).tally, IDLE))
-      if (!running) return start(source)
-      running.invocation.poke()
-      return running.report
+      return running?.pass.poke() ? running.report : start(source)
     },
     stop: async () => {
       stopped = true
-      running?.invocation.stop()
+      running?.pass.stop()
       await running?.report.catch(() => undefined)
     },
   }
@@ -77,16 +75,43 @@ export function createTicker(options: TickerOptions): Ticker {
 const IDLE = { requests: 0, elapsedMs: 0, nextDueAt: null, more: false } as const
 
 function invocationParams(options: TickerOptions) {
-  const { store, registry, surroundings, budget, requests, leaseMs = DEFAULT_LEASE_MS, queues, random = Math.random, nowMs = Date.now } = options
+  const {
+    store,
+    registry,
+    surroundings,
+    budget,
+    requests,
+    leaseMs = DEFAULT_LEASE_MS,
+    queues,
+    random = Math.random,
+    nowMs = Date.now,
+  } = options
   return { store, registry, surroundings, budget, requests, leaseMs, queues: queues ?? null, random, nowMs }
 }
 
-function createPass(options: TickerOptions, source: string): { readonly invocation: Invocation; run(): Promise<TickReport> } {
+interface Pass {
+  run(): Promise<TickReport>
+  /** Has it look again; false when it is over, and what was written meanwhile is for another pass. */
+  poke(): boolean
+  stop(): void
+}
+
+function createPass(options: TickerOptions, source: string): Pass {
   const params = invocationParams(options)
   const { store, registry, surroundings, nowMs, leaseMs, budget, requests } = params
   const startedAt = nowMs()
   const requestsBefore = requests()
   const invocation = new Invocation(params)
+  let pokes = 0
+  let seen = 0
+  let over = false
+  /** Whoever pokes at whatever moment is waited for: what is claimed then must not outlive the pass and its leases. */
+  const settle = async (): Promise<void> => {
+    do {
+      seen = pokes
+      await invocation.run()
+    } while (pokes !== seen)
+  }
   const run = async (): Promise<TickReport> => {
     if (options.declared && !options.declared.done) {
       await declareTriggers(store, registry, nowMs())
@@ -94,10 +119,12 @@ function createPass(options: TickerOptions, source: string): { readonly invocati
     }
     const endLeases = keepLeases({ invocation, store, leaseMs, logger: surroundings.logger })
     try {
-      await invocation.run()
+      await settle()
       await duties(invocation)
       await linger(invocation)
+      while (pokes !== seen) await settle()
     } finally {
+      over = true
       endLeases()
     }
     const { peek, tally } = invocation
@@ -131,12 +158,20 @@ function createPass(options: TickerOptions, source: string): { readonly invocati
       until = Math.min(until, startedAt + budget.wallMs)
     }
   }
-  return { invocation, run }
+  const poke = (): boolean => {
+    if (over) return false
+    pokes += 1
+    invocation.poke()
+    return true
+  }
+  return { run, poke, stop: () => invocation.stop() }
 }
 
 async function doUpkeep(pass: Invocation, params: ReturnType<typeof invocationParams>, source: string): Promise<void> {
   const { store, registry, surroundings } = params
-  const seconds = registry.definitions.flatMap(({ retentionMs }) => [retentionMs.completed, retentionMs.failed]).map((ms) => Math.ceil(ms / 1000))
+  const seconds = registry.definitions
+    .flatMap(({ retentionMs }) => [retentionMs.completed, retentionMs.failed])
+    .map((ms) => Math.ceil(ms / 1000))
   try {
     const done = await store.upkeep({ source, nextInMs: UPKEEP_EVERY_MS, minRetentionSeconds: Math.min(...seconds) })
     pass.tally.pruned += done.pruned
