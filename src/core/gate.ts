@@ -40,21 +40,25 @@ export function gatesOf(params: {
   readonly queueIsCapped: boolean
 }): readonly string[] | null {
   const { definition, input, tenant, queue } = params
-  const gates = new Set<string>()
-  if (params.queueIsCapped) gates.add(toGate(queueLimitName(queue), ''))
-  for (const gate of definition ? ownGates(definition, input, tenant) : []) gates.add(gate)
-  return gates.size === 0 ? null : [...gates].sort()
+  const gates = definition ? ownGates(definition, input, tenant) : []
+  if (params.queueIsCapped) gates.push(toGate(queueLimitName(queue), ''))
+  return gates.length === 0 ? null : [...new Set(gates)].sort()
 }
 
-function* ownGates(definition: AnyDefinition, input: unknown, tenant: string): Generator<string> {
+function ownGates(definition: AnyDefinition, input: unknown, tenant: string): string[] {
+  const gates: string[] = []
   const exclusive = definition.concurrencyKey?.(input)
-  if (exclusive !== undefined)
-    yield toGate(EXCLUSIVE, `${tenant}${GATE_PART_SEPARATOR}${checkValue(exclusive, definition, 'concurrencyKey')}`)
+  if (exclusive !== undefined) {
+    const value = checkValue(exclusive, definition, 'concurrencyKey')
+    gates.push(toGate(EXCLUSIVE, `${tenant}${GATE_PART_SEPARATOR}${value}`))
+  }
   for (const use of definition.limits) {
     if (use.policy.concurrency === undefined) continue
     const partition = use.partition(input)
-    yield toGate(use.name, partition === undefined ? '' : checkValue(partition, definition, `limits "${use.name}"`))
+    const value = partition === undefined ? '' : checkValue(partition, definition, `limits "${use.name}"`)
+    gates.push(toGate(use.name, value))
   }
+  return gates
 }
 
 function checkValue(value: unknown, definition: AnyDefinition, member: string): string {

@@ -10,7 +10,7 @@ import { checkKey, checkTags } from './names.ts'
 import type { Call } from './outcome.ts'
 import type { Registry } from './registry.ts'
 import { DEFAULT_RETRY } from './retry.ts'
-import { parse, parseOptional, type Schema } from './schema.ts'
+import { type ParseOptions, parse, parseOptional, type Schema } from './schema.ts'
 import type { NewRun, Receipt } from './store.ts'
 
 /** A call as `with` makes it, or one that leaves the version to be the latest. */
@@ -40,7 +40,7 @@ export async function toNewRun(call: NewRunCall, options: ToNewRunOptions): Prom
   const input = toStored(call.input, { field: 'input', maxBytes: maxPayloadBytes, code: 'invalid_input' })
   // what a handler will read: a Date has become text by then, and must be refused here if it cannot be that
   const parsed = definition && (await parseInput(definition, JSON.parse(input.text)))
-  const state = definition && (await initialStateOf(definition, parsed, maxPayloadBytes))
+  const state = definition?.kind === 'machine' ? await initialStateOf(definition, parsed, maxPayloadBytes) : null
   const queue = call.queue ?? definition?.queue ?? ''
   const queueIsCapped = registry.queues.get(queue)?.concurrency !== undefined
   const retention = definition?.retentionMs ?? DEFAULT_RETENTION
@@ -87,10 +87,10 @@ function refuseDefinition(field: string, got: unknown, known: string): never {
 
 /**
  * The stored input as the definition's schema gives it, at spawn and for the handler alike. Nothing sent is stored as null, so a schema
- * that refuses null is asked about `undefined`. A job without a schema takes nothing.
+ * that refuses null is asked about `undefined`. A job without a schema takes nothing. A promise only where the validator gives one.
  * @throws PawlError `invalid_input` with pointers.
  */
-export async function parseInput(definition: AnyDefinition, stored: unknown): Promise<unknown> {
+export function parseInput(definition: AnyDefinition, stored: unknown): unknown {
   const { input: schema, name } = definition
   const isNothing = stored === null || stored === undefined
   if (schema === undefined) {
@@ -98,17 +98,16 @@ export async function parseInput(definition: AnyDefinition, stored: unknown): Pr
     throw notAllowed('invalid_input', { field: 'input', got: stored, allowed: `nothing: "${name}" declares no input` })
   }
   const options = { code: 'invalid_input', field: 'input' } as const
-  if (!isNothing) return parse(schema, stored, options)
-  return parse(schema, (await accepts(schema, null)) ? null : undefined, options)
+  return isNothing ? parseNothing(schema, options) : parse(schema, stored, options)
 }
 
-async function accepts(schema: Schema, value: unknown): Promise<boolean> {
-  return !(await schema['~standard'].validate(value)).issues
+async function parseNothing(schema: Schema, options: ParseOptions): Promise<unknown> {
+  const { issues } = await schema['~standard'].validate(null)
+  return parse(schema, issues ? undefined : null, options)
 }
 
-async function initialStateOf(definition: AnyDefinition, input: unknown, maxBytes: number): Promise<StoredJson | null> {
+async function initialStateOf(definition: AnyDefinition, input: unknown, maxBytes: number): Promise<StoredJson> {
   const { initialState, state: schema } = definition
-  if (definition.kind !== 'machine') return null
   const options = { field: 'state', code: 'invalid_state' } as const
   // an input that is the state has just been parsed with the same schema
   if (!initialState && definition.input === schema) return toStored(input, { ...options, maxBytes })
@@ -148,11 +147,13 @@ function attemptsOf(definition: AnyDefinition | undefined, clientDefault: number
 }
 
 function tagsOf(call: NewRunCall, definition: AnyDefinition | undefined): readonly string[] | null {
+  if (call.tags === undefined && definition?.tags.length === 0) return null
   const tags = [...new Set([...(definition?.tags ?? []), ...(call.tags ?? [])])]
   return tags.length === 0 ? null : checkTags(tags, { field: 'tags', code: 'invalid_request' })
 }
 
 function headersOf(call: NewRunCall, options: ToNewRunOptions): string | null {
+  if (call.headers === undefined && options.headers === undefined) return null
   const headers = { ...options.headers, ...call.headers }
   return Object.keys(headers).length === 0 ? null : JSON.stringify(headers)
 }

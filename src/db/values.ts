@@ -211,10 +211,13 @@ function encodeArray(elements: readonly unknown[]): string {
   return `${literal}}`
 }
 
+/** Ids, names and other text of printable ASCII that needs no escapes: most of what is bound, so it is told first. */
+const PLAIN_TEXT = /^[ !#-[\]-~]*$/
 const CONTROL_CHARACTER = /[^ -\uffff]/
 
 /** Within double quotes Postgres wants backslashes before `"` and `\` alone: JSON's quoting, but for control characters. */
 function quoteElement(text: string): string {
+  if (PLAIN_TEXT.test(text)) return `"${text}"`
   requireStorable(text)
   return CONTROL_CHARACTER.test(text) ? `"${text.replace(/["\\]/g, '\\$&')}"` : JSON.stringify(text)
 }
