@@ -161,6 +161,8 @@ export interface CommittedOutcome {
   readonly result: string | null
   readonly error: string | null
   readonly delayMs: number | null
+  /** An instant in place of the delay, as epoch milliseconds: the database compares it with its own clock. */
+  readonly until: number | null
   readonly awaits: readonly string[] | null
   readonly join: { readonly children: readonly NewRun[]; readonly need: number | null } | null
   readonly elapsedMs: number

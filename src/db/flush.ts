@@ -26,8 +26,7 @@ export function statementsOfFlush(context: StoreContext, request: FlushRequest, 
   const outcomes = sortById(request.outcomes)
   const { schema } = context
   const ids = outcomes.map((outcome) => outcome.run.id)
-  if (outcomes.length === 0)
-    return request.endedClaims.length > 0 ? [endClaims(schema, { claimIds: request.endedClaims })] : []
+  if (outcomes.length === 0) return request.endedClaims.length > 0 ? [endClaims(schema, { claimIds: request.endedClaims })] : []
   return [
     ...lock(context, outcomes),
     applyOutcomes(schema, toApplyParams(context, outcomes)),
@@ -96,6 +95,7 @@ function toApplyParams(context: StoreContext, outcomes: readonly CommittedOutcom
     results: column(outcomes, (outcome) => outcome.result),
     errors: column(outcomes, (outcome) => outcome.error),
     delaysMs: column(outcomes, (outcome) => outcome.delayMs),
+    untils: column(outcomes, (outcome) => outcome.until),
     awaits: column(outcomes, (outcome) => outcome.awaits?.join(UNIT_SEPARATOR) ?? null),
     elapsedMs: outcomes.map((outcome) => outcome.elapsedMs),
     attempts: outcomes.map((outcome) => outcome.attempt),

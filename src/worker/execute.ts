@@ -1,6 +1,7 @@
 import type { AnyDefinition } from '../core/definition.ts'
 import type { Duration } from '../core/duration.ts'
 import { PawlError } from '../core/errors.ts'
+import { parseInput } from '../core/new-run.ts'
 import type { RunError } from '../core/outcome.ts'
 import type { Registry } from '../core/registry.ts'
 import { parseOptional } from '../core/schema.ts'
@@ -18,26 +19,27 @@ export interface ExecuteParams {
   readonly remainingMs: () => number
   readonly heartbeat: (extendBy?: Duration) => Promise<void>
   readonly random: () => number
-  readonly nowMs: () => number
 }
 
 /** Runs one step and gives its outcome, ready to be committed. Never throws and never takes longer than the step's timeout. */
 export async function executeStep(params: ExecuteParams): Promise<CommittedOutcome> {
-  const { run, definition, abort, surroundings, remainingMs, heartbeat, random, nowMs, registry } = params
+  const { run, definition, abort, surroundings, remainingMs, heartbeat, random, registry } = params
   const startedAt = performance.now()
   const values: { input: unknown; state: unknown } = { input: run.input, state: run.state }
   const contextFor = (failure?: { readonly error: RunError; readonly thrown: unknown }) =>
     createContext({ run, definition, ...values, abortSignal: abort.signal, surroundings, remainingMs, heartbeat, failure })
   const call = async (): Promise<unknown> => {
     const step = definition.steps[run.step]
-    if (step === undefined) throw new PawlError('invalid_state', `"${definition.name}" version ${definition.version} has no step "${run.step}".`)
-    values.input = await parseOptional(definition.input, run.input, { code: 'invalid_input', field: 'input' })
-    if (definition.kind === 'machine') values.state = await parseOptional(definition.state, run.state, { code: 'invalid_state', field: 'state' })
+    if (step === undefined)
+      throw new PawlError('invalid_state', `"${definition.name}" version ${definition.version} has no step "${run.step}".`)
+    values.input = await parseInput(definition, run.input)
+    if (definition.kind === 'machine')
+      values.state = await parseOptional(definition.state, run.state, { code: 'invalid_state', field: 'state' })
     return step(contextFor())
   }
   const result = await withinTimeout(call, definition.timeoutMs, abort)
   const elapsedMs = performance.now() - startedAt
-  return settle({ run, definition, registry, result, elapsedMs, contextFor, random, nowMs })
+  return settle({ run, definition, registry, result, elapsedMs, contextFor, random })
 }
 
 /** A handler against its timeout: one that does not stop is left behind, its outcome is not waited for. */

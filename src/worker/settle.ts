@@ -9,11 +9,13 @@ import {
   type CommitStatement,
   isNonRetryable,
   type JoinOutcome,
+  type NextOutcome,
   type RunError,
   type RuntimeOutcome,
   type TerminalCause,
   toOutcome,
   toRunError,
+  type WaitOutcome,
 } from '../core/outcome.ts'
 import type { Registry } from '../core/registry.ts'
 import { nextDelayMs } from '../core/retry.ts'
@@ -22,7 +24,9 @@ import type { ClaimedRun, CommittedOutcome, NewRun, OutcomeKind } from '../core/
 import { attemptOf } from './context.ts'
 
 /** What came of calling a handler. */
-export type StepResult = { readonly kind: 'returned'; readonly value: unknown } | { readonly kind: 'thrown'; readonly thrown: unknown; readonly code?: string | undefined }
+export type StepResult =
+  | { readonly kind: 'returned'; readonly value: unknown }
+  | { readonly kind: 'thrown'; readonly thrown: unknown; readonly code?: string | undefined }
 
 export interface SettleParams {
   readonly run: ClaimedRun
@@ -33,11 +37,10 @@ export interface SettleParams {
   /** Makes the context that `onError` is given. */
   readonly contextFor: (failure: { readonly error: RunError; readonly thrown: unknown }) => StepContextRuntime
   readonly random: () => number
-  readonly nowMs: () => number
 }
 
 /** Errors that come again however often the step is tried: a result or error that cannot be stored ends the run at once. */
-const UNSTORABLE = ['invalid_result', 'invalid_error'] as const
+const UNSTORABLE = ['invalid_result', 'invalid_error', 'payload_too_large'] as const
 
 /** Always gives an outcome: whatever goes wrong on the way is a failure of the step. */
 export async function settle(params: SettleParams): Promise<CommittedOutcome> {
@@ -73,7 +76,7 @@ function byPolicy(params: SettleParams, error: RunError, thrown: unknown): Commi
   try {
     const policy = { ...definition.retry, maxAttempts: run.maxAttempts }
     const delayMs = nextDelayMs(policy, run.failures + 1, params.random, thrown)
-    return delayMs === undefined ? failed(params, error, 'exhausted') : retried(params, error, delayMs)
+    return delayMs === undefined ? failed(params, error, 'exhausted') : retried(params, error, { delayMs })
   } catch (broken) {
     // the user's own backoff function threw
     return failed(params, toRunError(broken), 'declined')
@@ -87,6 +90,7 @@ interface Parts {
   readonly result?: string | null
   readonly error?: RunError | null
   readonly delayMs?: number | null
+  readonly until?: number | null
   readonly awaits?: readonly string[] | null
   readonly join?: CommittedOutcome['join']
   readonly yields?: boolean
@@ -105,6 +109,7 @@ function committed(params: SettleParams, kind: OutcomeKind, parts: Parts): Commi
     result: parts.result ?? null,
     error: parts.error ? JSON.stringify(parts.error) : null,
     delayMs: parts.delayMs ?? null,
+    until: parts.until ?? null,
     awaits: parts.awaits ?? null,
     join: parts.join ?? null,
     elapsedMs: params.elapsedMs,
@@ -118,8 +123,8 @@ function failed(params: SettleParams, error: RunError, cause: TerminalCause): Co
   return committed(params, 'fail', { status: 'failed', error: { ...error, cause } })
 }
 
-function retried(params: SettleParams, error: RunError | undefined, delayMs: number): CommittedOutcome {
-  return committed(params, 'retry', { status: 'pending', error: error ?? null, delayMs })
+function retried(params: SettleParams, error: RunError | undefined, due: Due): CommittedOutcome {
+  return committed(params, 'retry', { status: 'pending', error: error ?? null, ...due })
 }
 
 /** `error`: what the handler threw, when the outcome is the decision of `onError`. */
@@ -132,56 +137,88 @@ async function toCommitted(params: SettleParams, outcome: RuntimeOutcome, error?
       return committed(params, 'done', { status: 'completed', result: toStored(value, AS_RESULT).text, commit })
     }
     case 'fail':
-      return committed(params, 'fail', { status: 'failed', error: { ...(await errorOf(definition, outcome.error)), cause: 'declined' }, commit })
+      return committed(params, 'fail', {
+        status: 'failed',
+        error: { ...(await errorOf(definition, outcome.error)), cause: 'declined' },
+        commit,
+      })
     case 'discard':
       return committed(params, 'discard', { status: 'discarded', error: { code: 'discarded', message: outcome.reason }, commit })
     case 'retry':
       return retryOutcome(params, outcome, error)
     case 'snooze': {
       if (run.snoozes >= definition.maxSnoozes) {
-        return failed(params, { code: 'snooze_limit', message: `The run has snoozed ${run.snoozes} times, which is its limit.` }, 'snooze_limit')
+        return failed(
+          params,
+          { code: 'snooze_limit', message: `The run has snoozed ${run.snoozes} times, which is its limit.` },
+          'snooze_limit',
+        )
       }
-      const delayMs = outcome.at === undefined ? outcome.forMs : untilInstant(outcome.at, params)
-      return committed(params, 'snooze', { status: 'pending', delayMs, commit })
+      return committed(params, 'snooze', { status: 'pending', ...dueAt(outcome.at, outcome.forMs), commit })
     }
-    case 'next': {
-      const state = await stateOf(definition, outcome.state)
-      return committed(params, 'next', { status: 'pending', step: outcome.step, state, delayMs: outcome.delayMs, yields: outcome.yield, commit })
-    }
+    default:
+      return toProgress(params, outcome)
+  }
+}
+
+/** Outcomes that move a machine on: the new state is checked and stored with them. */
+async function toProgress(params: SettleParams, outcome: NextOutcome | WaitOutcome | JoinOutcome): Promise<CommittedOutcome> {
+  const state = await stateOf(params.definition, outcome.state)
+  const { step, commit } = outcome
+  switch (outcome.kind) {
+    case 'next':
+      return committed(params, 'next', {
+        status: 'pending',
+        step,
+        state,
+        delayMs: outcome.delayMs,
+        yields: outcome.yield,
+        commit,
+      })
     case 'wait': {
-      const state = await stateOf(definition, outcome.state)
-      return committed(params, 'wait', { status: 'waiting', step: outcome.step, state, delayMs: outcome.timeoutMs ?? null, awaits: outcome.signals, commit })
+      const awaits = outcome.signals
+      return committed(params, 'wait', { status: 'waiting', step, state, delayMs: outcome.timeoutMs ?? null, awaits, commit })
     }
     case 'join': {
-      const state = await stateOf(definition, outcome.state)
       const join = { children: await childrenOf(params, outcome), need: neededOf(outcome) }
-      return committed(params, 'join', { status: 'waiting', step: outcome.step, state, delayMs: outcome.deadlineMs ?? null, join, commit })
+      return committed(params, 'join', { status: 'waiting', step, state, delayMs: outcome.deadlineMs ?? null, join, commit })
     }
   }
 }
 
-function retryOutcome(params: SettleParams, outcome: Extract<RuntimeOutcome, { kind: 'retry' }>, error: RunError | undefined): CommittedOutcome {
+function retryOutcome(
+  params: SettleParams,
+  outcome: Extract<RuntimeOutcome, { kind: 'retry' }>,
+  error: RunError | undefined,
+): CommittedOutcome {
   const reason = error ?? { code: 'retry', message: outcome.reason ?? 'The handler asked to be tried again.' }
   if (outcome.afterMs === undefined && outcome.at === undefined) return byPolicy(params, reason, undefined)
   if (params.run.failures + 1 >= params.run.maxAttempts) return failed(params, reason, 'exhausted')
-  return retried(params, reason, outcome.at === undefined ? (outcome.afterMs ?? 0) : untilInstant(outcome.at, params))
+  return retried(params, reason, dueAt(outcome.at, outcome.afterMs ?? 0))
 }
 
-/** A past instant is now. The database adds the rest to its own clock. */
-function untilInstant(at: string, params: SettleParams): number {
-  return Math.max(0, Date.parse(at) - params.nowMs())
+type Due = { readonly delayMs: number } | { readonly until: number }
+
+/** An instant goes to the database as it is: only its clock says how far away that is. */
+function dueAt(at: string | undefined, delayMs: number): Due {
+  return at === undefined ? { delayMs } : { until: Date.parse(at) }
 }
 
 const AS_RESULT = { field: 'result', maxBytes: MAX_PAYLOAD_BYTES, code: 'invalid_result' } as const
 
 async function errorOf(definition: AnyDefinition, error: RunError): Promise<RunError> {
   if (error.data === undefined) return error
-  const data = definition.error ? await parse(definition.error, error.data, { code: 'invalid_error', field: 'error' }) : error.data
+  const data = definition.error
+    ? await parse(definition.error, error.data, { code: 'invalid_error', field: 'error' })
+    : error.data
   toStored(data, { field: 'error', maxBytes: MAX_PAYLOAD_BYTES, code: 'invalid_error' })
   return { ...error, data }
 }
 
-async function stateOf(definition: AnyDefinition, state: unknown): Promise<{ readonly text: string; readonly bytes: number } | null> {
+async function stateOf(
+  definition: AnyDefinition,
+  state: unknown,
+): Promise<{ readonly text: string; readonly bytes: number } | null> {
   if (state === undefined) return null
   const value = await parseOptional(definition.state, state, { code: 'invalid_state', field: 'state' })
   return toStored(value, { field: 'state', maxBytes: MAX_PAYLOAD_BYTES, code: 'invalid_state' })
@@ -193,7 +230,9 @@ const TRACE_HEADERS = ['traceparent', 'tracestate', 'baggage'] as const
 /** Children are of the parent's tenant and inherit what traces need. */
 async function childrenOf(params: SettleParams, outcome: JoinOutcome): Promise<readonly NewRun[]> {
   const { run, registry } = params
-  const inherited = Object.fromEntries(TRACE_HEADERS.flatMap((name) => (run.headers[name] === undefined ? [] : [[name, run.headers[name]]])))
+  const inherited = Object.fromEntries(
+    TRACE_HEADERS.flatMap((name) => (run.headers[name] === undefined ? [] : [[name, run.headers[name]]])),
+  )
   return Promise.all(outcome.calls.map((call) => toNewRun(call, { registry, tenant: run.tenant, headers: inherited })))
 }
 
@@ -219,6 +258,7 @@ export function released(run: ClaimedRun): CommittedOutcome {
     result: null,
     error: null,
     delayMs: null,
+    until: null,
     awaits: null,
     join: null,
     elapsedMs: 0,
@@ -239,7 +279,13 @@ export function ended(run: ClaimedRun, cause: 'cancelled' | 'lost'): CommittedOu
           cause,
         }
   const base = released(run)
-  return { ...base, kind: cause === 'cancelled' ? 'cancel' : 'fail', status: cause === 'cancelled' ? 'cancelled' : 'failed', error: JSON.stringify(error), attempt: run.failures + run.losses }
+  return {
+    ...base,
+    kind: cause === 'cancelled' ? 'cancel' : 'fail',
+    status: cause === 'cancelled' ? 'cancelled' : 'failed',
+    error: JSON.stringify(error),
+    attempt: run.failures + run.losses,
+  }
 }
 
 /** The run as it is after a committed `continue`: in the next step, with nothing of the wait that led to this one. */
@@ -274,7 +320,11 @@ export function refused(outcome: CommittedOutcome, error: unknown): CommittedOut
     kind: 'fail',
     status: 'failed',
     elapsedMs: outcome.elapsedMs,
-    error: JSON.stringify({ code: 'uncommittable', message: `The database refused this outcome: ${message}`, cause: 'unstorable' }),
+    error: JSON.stringify({
+      code: 'uncommittable',
+      message: `The database refused this outcome: ${message}`,
+      cause: 'unstorable',
+    }),
   }
 }
 

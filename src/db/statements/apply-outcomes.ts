@@ -17,6 +17,8 @@ export interface ApplyOutcomesParams {
   readonly errors: readonly (string | null)[]
   /** pending: delay · waiting: timeout (null: none). Milliseconds from now. */
   readonly delaysMs: readonly (number | null)[]
+  /** pending: an instant in place of a delay, as epoch milliseconds; one that is past is now. */
+  readonly untils: readonly (number | null)[]
   /** Names of a wait, joined by the unit separator. */
   readonly awaits: readonly (string | null)[]
   /** Wall time of the attempt, milliseconds. */
@@ -55,11 +57,14 @@ applied AS (
       claimed_by = CASE WHEN k.status = 'running' AND r.cancel_requested_at IS NULL THEN r.claimed_by END,
       available_at = CASE
         WHEN k.final OR k.outcome IN ('release', 'continue') THEN r.available_at
+        WHEN ($18::float8[])[o.n] IS NOT NULL THEN greatest(to_timestamp(($18::float8[])[o.n] / 1000), ${AT})
         WHEN k.status = 'pending' AND ($14::float8[])[o.n] IS NOT NULL THEN ${AT} + make_interval(secs => ($14::float8[])[o.n] / 1000)
         ELSE ${AT}
       END,
       timer_at = CASE
-        WHEN k.final OR r.cancel_requested_at IS NOT NULL OR ($14::float8[])[o.n] IS NULL OR k.status = 'pending' AND ($14::float8[])[o.n] <= 0 THEN NULL
+        WHEN k.final OR r.cancel_requested_at IS NOT NULL THEN NULL
+        WHEN to_timestamp(($18::float8[])[o.n] / 1000) > ${AT} THEN to_timestamp(($18::float8[])[o.n] / 1000)
+        WHEN ($14::float8[])[o.n] IS NULL OR k.status = 'pending' AND ($14::float8[])[o.n] <= 0 THEN NULL
         ELSE ${AT} + make_interval(secs => ($14::float8[])[o.n] / 1000)
       END,
       finished_at = CASE WHEN k.final OR r.cancel_requested_at IS NOT NULL THEN ${AT} END,
@@ -115,6 +120,7 @@ WHERE (SELECT count(*) FROM applied x WHERE x.status = x.asked) <> cardinality($
       p.awaits,
       p.elapsedMs,
       p.payloadBytes,
+      p.untils,
     ]
   },
 )
