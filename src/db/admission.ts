@@ -135,6 +135,7 @@ export function toInsertParams(
     tags: column(runs, (run) => run.tags?.join(UNIT_SEPARATOR) || null),
     headers: column(runs, (run) => run.headers),
     origins: column(runs, (run) => run.origin),
+    freshIds: parents.length === 0 && !runs.some((run) => run.idIsCallers),
   }
 }
 
@@ -233,7 +234,9 @@ async function sendSpawn(
     ...(asked.length > 0 ? [readAdmissions(schema, admissions)] : []),
   ]
   const { replies, resent } = await sendRepeatable(context.database, statements)
-  const inserted = Number(replies[statements.findIndex((statement) => statement.name === 'insert_runs')]?.[0]?.['inserted'] ?? 0)
+  const inserted = Number(
+    replies[statements.findIndex((statement) => statement.name.startsWith('insert_runs'))]?.[0]?.inserted ?? 0,
+  )
   if (inserted < runs.length - asked.length && !resent && options.first) return null
   for (const lane of lanes) context.lanes.remember(lane)
   const read = asked.length > 0 ? (replies.at(-1) ?? []) : []
@@ -248,8 +251,8 @@ async function sendSpawn(
 
 /** Neither there nor refused: its lane was missing, or whoever held its key is gone. */
 function isMissing(run: NewRun, row: Row | undefined): boolean {
-  if (!row || row['own_id'] !== null || (row['occupant_id'] !== null && row['occupant_id'] !== run.id)) return false
-  return run.receipt === null || row['receipt_is_ours'] === true
+  if (!row || row.own_id !== null || (row.occupant_id !== null && row.occupant_id !== run.id)) return false
+  return run.receipt === null || row.receipt_is_ours === true
 }
 
 function toReceipts(context: StoreContext, runs: readonly NewRun[], nonce: string): Statement {
@@ -280,18 +283,18 @@ function toAdmissionsParams(environment: string, runs: readonly NewRun[], nonce:
 function toAdmission(run: NewRun, row: Row | undefined): Admission {
   if (!row) return { kind: 'mismatch' }
   if (run.receipt) {
-    if (row['receipt_matches'] !== true) return { kind: 'mismatch' }
-    const decision = row['decision'] as { id: string; status: Status; created: boolean } | null
-    if (row['receipt_is_ours'] !== true) return decision ? { kind: 'replayed', ...decision } : { kind: 'mismatch' }
+    if (row.receipt_matches !== true) return { kind: 'mismatch' }
+    const decision = row.decision as { id: string; status: Status; created: boolean } | null
+    if (row.receipt_is_ours !== true) return decision ? { kind: 'replayed', ...decision } : { kind: 'mismatch' }
   }
-  if (row['own_id'] !== null) {
-    if (row['own_tenant'] !== run.tenant) return { kind: 'id_taken' }
-    const isNew = !run.idIsCallers || row['own_is_new'] === true
-    const status = isNew ? 'pending' : (row['own_status'] as Status)
+  if (row.own_id !== null) {
+    if (row.own_tenant !== run.tenant) return { kind: 'id_taken' }
+    const isNew = !run.idIsCallers || row.own_is_new === true
+    const status = isNew ? 'pending' : (row.own_status as Status)
     return { kind: isNew ? 'created' : 'occupied', id: run.id, status }
   }
-  if (row['occupant_id'] !== null)
-    return { kind: 'occupied', id: String(row['occupant_id']), status: (row['occupant_status'] ?? 'pending') as Status }
+  if (row.occupant_id !== null)
+    return { kind: 'occupied', id: String(row.occupant_id), status: (row.occupant_status ?? 'pending') as Status }
   return { kind: 'mismatch' }
 }
 
@@ -332,23 +335,23 @@ async function signalRun(context: StoreContext, signal: NewSignal): Promise<Deli
   const sent = await sendRepeatable(context.database, statements)
   const deliveredBy = (replies: readonly (readonly Row[])[]) => replies[receipt ? 1 : 0]?.[0]
   // what is sent again may wait for the first, which its snapshot then does not see: a third one does
-  const isUnseen = sent.resent && (deliveredBy(sent.replies)?.['signal_id'] ?? null) === null
+  const isUnseen = sent.resent && (deliveredBy(sent.replies)?.signal_id ?? null) === null
   const replies = isUnseen ? (await sendRepeatable(context.database, statements)).replies : sent.replies
   const delivered = deliveredBy(replies)
   const kept = receipt ? replies[2]?.[0] : undefined
-  if (kept && kept['matches'] !== true) return { kind: 'mismatch' }
-  const decision = (kept?.['decision'] ?? null) as { signalId: string; runId: string } | null
-  if (decision && kept?.['is_ours'] !== true) return { kind: 'delivered', ...decision, replayed: true, woke: false }
-  if (delivered && delivered['signal_id'] !== null) {
+  if (kept && kept.matches !== true) return { kind: 'mismatch' }
+  const decision = (kept?.decision ?? null) as { signalId: string; runId: string } | null
+  if (decision && kept?.is_ours !== true) return { kind: 'delivered', ...decision, replayed: true, woke: false }
+  if (delivered && delivered.signal_id !== null) {
     return {
       kind: 'delivered',
-      signalId: String(delivered['signal_id']),
-      runId: String(delivered['run_id']),
+      signalId: String(delivered.signal_id),
+      runId: String(delivered.run_id),
       replayed: false,
-      woke: delivered['woke'] === true,
+      woke: delivered.woke === true,
     }
   }
-  const count = Number(delivered?.['addressed'] ?? 0)
+  const count = Number(delivered?.addressed ?? 0)
   return !byId && count > 1 ? { kind: 'ambiguous', count } : { kind: 'no_target' }
 }
 
@@ -366,12 +369,12 @@ async function cancel(
   ])
   const row = replies[1]?.[0]
   if (!row) return null
-  const did = row['did'] as CancelAnswer['did']
-  const gates = (row['gates'] ?? []) as string[]
+  const did = row.did as CancelAnswer['did']
+  const gates = (row.gates ?? []) as string[]
   // it may have been handed a gate's room while it waited in the window: pass it on
   if ((did === 'cancelled' || resent) && gates.length > 0)
     await context.database.batch([handOver(schema, { environment, gates })])
-  return { id, did, status: did === 'cancelled' ? 'cancelled' : (row['status'] as Status) }
+  return { id, did, status: did === 'cancelled' ? 'cancelled' : (row.status as Status) }
 }
 
 async function retry(context: StoreContext, id: string, scope: Scope): Promise<RetryAnswer> {
@@ -384,9 +387,9 @@ async function retry(context: StoreContext, id: string, scope: Scope): Promise<R
   ])
   const row = replies[2]?.[0]
   if (!row) return { kind: 'not_found' }
-  if (row['retried'] === true || (resent && row['status'] === 'pending')) return { kind: 'retried', id }
-  const status = row['status'] as Status
+  if (row.retried === true || (resent && row.status === 'pending')) return { kind: 'retried', id }
+  const status = row.status as Status
   const ended = status === 'failed' || status === 'cancelled' || status === 'discarded'
-  if (ended && row['holder'] !== null && row['holder'] !== id) return { kind: 'key_taken', holder: String(row['holder']) }
+  if (ended && row.holder !== null && row.holder !== id) return { kind: 'key_taken', holder: String(row.holder) }
   return { kind: 'not_retryable', status }
 }

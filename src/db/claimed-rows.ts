@@ -49,27 +49,31 @@ const NO_EXTRAS: Extras = {
 const NONE: readonly never[] = Object.freeze([])
 const NO_HEADERS = Object.freeze({})
 
-export function toClaimedRun(row: Row, lane: Lane, options: { readonly claimId: string; readonly satellites: number }): ClaimedRun {
+export function toClaimedRun(
+  row: Row,
+  lane: Lane,
+  options: { readonly claimId: string; readonly satellites: number },
+): ClaimedRun {
   // rows enter here: the columns are those of the claim statement
-  const extras = (row['extras'] as unknown as Extras | null) ?? NO_EXTRAS
+  const extras = (row.extras as unknown as Extras | null) ?? NO_EXTRAS
   const inbox = extras.inbox ?? NONE
   const children = extras.children ?? NONE
   return {
-    id: row['id'] as string,
+    id: row.id as string,
     claimId: options.claimId,
-    seq: row['seq'] as number,
-    visit: row['visit'] as number,
-    step: row['step'] as string,
+    seq: row.seq as number,
+    visit: row.visit as number,
+    step: row.step as string,
     tenant: lane.tenant,
     queue: lane.queue,
     definition: lane.definition,
     version: lane.version,
-    failures: row['failures'] as number,
-    losses: row['losses'] as number,
+    failures: row.failures as number,
+    losses: row.losses as number,
     lonelyLosses: extras.lonelyLosses,
     snoozes: extras.snoozes,
-    maxAttempts: row['max_attempts'] as number,
-    payloadBytes: row['payload_bytes'] as number,
+    maxAttempts: row.max_attempts as number,
+    payloadBytes: row.payload_bytes as number,
     key: extras.key,
     tags: extras.tags ?? NONE,
     headers: extras.headers ?? NO_HEADERS,
@@ -78,8 +82,8 @@ export function toClaimedRun(row: Row, lane: Lane, options: { readonly claimId: 
     awaits: extras.awaits ?? NONE,
     timedOut: extras.timedOut,
     cancelRequested: extras.cancelRequested,
-    input: row['input'],
-    state: row['state'],
+    input: row.input,
+    state: row.state,
     inbox,
     inboxMore: inbox.length >= options.satellites,
     joinSeq: extras.joinSeq,
@@ -89,17 +93,22 @@ export function toClaimedRun(row: Row, lane: Lane, options: { readonly claimId: 
 }
 
 export function toInboxEntry(row: Row): InboxEntry {
-  return { id: row['id'] as string, name: row['name'] as string, payload: row['payload'], receivedAt: row['received_at'] as number }
+  return {
+    id: row.id as string,
+    name: row.name as string,
+    payload: row.payload,
+    receivedAt: row.received_at as number,
+  }
 }
 
 export function toJoinedChild(row: Row): JoinedChild {
   return {
-    id: row['id'] as string,
-    definition: row['definition'] as string,
-    key: row['key'] as string | null,
-    index: row['child_index'] as number,
-    status: row['status'] as Status,
-    result: row['result'],
-    error: row['error'] as unknown as RunError | null,
+    id: row.id as string,
+    definition: row.definition as string,
+    key: row.key as string | null,
+    index: row.child_index as number,
+    status: row.status as Status,
+    result: row.result,
+    error: row.error as unknown as RunError | null,
   }
 }

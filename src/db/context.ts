@@ -59,12 +59,18 @@ export interface StoreContext {
 const SENDS_AFTER_LOST_REPLY = 3
 
 /** Sends a batch whose statements change nothing the second time; a lost reply is answered by sending it again. */
-export async function sendRepeatable(database: Database, statements: readonly Statement[]): Promise<{ readonly replies: readonly (readonly Row[])[]; readonly resent: boolean }> {
+export async function sendRepeatable(
+  database: Database,
+  statements: readonly Statement[],
+): Promise<{ readonly replies: readonly (readonly Row[])[]; readonly resent: boolean }> {
   for (let sent = 1; ; sent += 1) {
     try {
       return { replies: await database.batch(statements), resent: sent > 1 }
     } catch (error) {
-      if (!(error instanceof DatabaseError) || error.fate !== 'lost' || sent >= SENDS_AFTER_LOST_REPLY) throw error
+      if (!(error instanceof DatabaseError) || sent >= SENDS_AFTER_LOST_REPLY) throw error
+      // a resend that met its own first attempt, still under way, waited for it and was refused; sent again it finds what that wrote
+      const metItself = sent > 1 && error.sqlstate === '23505' && error.constraint === 'runs_pkey'
+      if (error.fate !== 'lost' && !metItself) throw error
     }
   }
 }

@@ -17,13 +17,13 @@ import { toClaimedRun, toInboxEntry, toJoinedChild } from './claimed-rows.ts'
 import { type StoreContext, sendRepeatable } from './context.ts'
 import { statementsOfFlush } from './flush.ts'
 import { type ClaimRunsParams, claimRuns, recoverClaim } from './statements/claim-runs.ts'
+import { ensureEnvironment } from './statements/insert-runs.ts'
 import { dropLapsedClaims, endSolitude, extendClaims, readClaimed, rescueLost } from './statements/keep-claims.ts'
 import { loadChildren, loadInbox, readLanes } from './statements/load-satellites.ts'
 import { peekNext } from './statements/peek-next.ts'
 import { promoteDue } from './statements/promote-due.ts'
-import { upkeep } from './upkeep.ts'
 import { declareLimits } from './statements/upkeep.ts'
-import { ensureEnvironment } from './statements/insert-runs.ts'
+import { upkeep } from './upkeep.ts'
 
 /** Inbox rows and children that come with a claimed run; the rest is fetched per run. */
 const SATELLITES = 256
@@ -37,7 +37,8 @@ export function createEngineStore(context: StoreContext): EngineStore {
     claim: (request) => claim(context, request),
     flush: (request, next) => flush(context, request, next),
     keep: (runs, leaseMs) => keep(context, runs, leaseMs),
-    loadInbox: async (runId, afterId) => (await database.query(loadInbox(schema, { runId, afterId, limit: SATELLITES }))).map(toInboxEntry),
+    loadInbox: async (runId, afterId) =>
+      (await database.query(loadInbox(schema, { runId, afterId, limit: SATELLITES }))).map(toInboxEntry),
     loadChildren: async (parentId, joinSeq, afterIndex) =>
       (await database.query(loadChildren(schema, { parentId, joinSeq, afterIndex, limit: SATELLITES }))).map(toJoinedChild),
     upkeep: (request) => upkeep(context, request),
@@ -46,7 +47,10 @@ export function createEngineStore(context: StoreContext): EngineStore {
       const { environment } = context
       const names = limits.map((limit) => limit.name)
       const concurrency = limits.map((limit) => limit.concurrency)
-      await database.batch([ensureEnvironment(schema, { environment }), declareLimits(schema, { environment, names, concurrency })])
+      await database.batch([
+        ensureEnvironment(schema, { environment }),
+        declareLimits(schema, { environment, names, concurrency }),
+      ])
     },
   }
 }
@@ -57,7 +61,10 @@ function statementsOfClaim(context: StoreContext, request: ClaimRequest): Statem
   const now = context.now()
   return [
     ...(request.peek
-      ? [rescueLost(schema, { now, environment, limit: RESCUED_AT_ONCE }), dropLapsedClaims(schema, { now, environment, limit: RESCUED_AT_ONCE })]
+      ? [
+          rescueLost(schema, { now, environment, limit: RESCUED_AT_ONCE }),
+          dropLapsedClaims(schema, { now, environment, limit: RESCUED_AT_ONCE }),
+        ]
       : []),
     promoteDue(schema, { now, environment, limit: PROMOTED_AT_ONCE }),
     claimRuns(schema, toClaimParams(context, request)),
@@ -110,7 +117,13 @@ function isLost(error: unknown): boolean {
 
 /** The reply of a claim was lost: what it took, if it was committed, stands under its claim id. */
 async function recover(context: StoreContext, request: ClaimRequest): Promise<ClaimReply> {
-  const rows = await context.database.query(recoverClaim(context.schema, { claimId: request.claimId, satellites: SATELLITES, knownLanes: [...context.lanes.byId.keys()] }))
+  const rows = await context.database.query(
+    recoverClaim(context.schema, {
+      claimId: request.claimId,
+      satellites: SATELLITES,
+      knownLanes: [...context.lanes.byId.keys()],
+    }),
+  )
   return { runs: await toClaimedRuns(context, request.claimId, rows), promoted: 0, rescued: 0, peek: null }
 }
 
@@ -124,19 +137,19 @@ async function readClaim(
   const peek = reply('peek_next')[0]
   return {
     runs: await toClaimedRuns(context, request.claimId, reply('claim_runs')),
-    promoted: Number(reply('promote_due')[0]?.['promoted'] ?? 0),
-    rescued: Number(reply('rescue_lost')[0]?.['rescued'] ?? 0),
+    promoted: Number(reply('promote_due')[0]?.promoted ?? 0),
+    rescued: Number(reply('rescue_lost')[0]?.rescued ?? 0),
     peek: peek ? toPeek(peek) : null,
   }
 }
 
 function toPeek(row: Row): Peek {
   return {
-    now: row['now'] as number,
-    more: row['more'] === true,
-    nextAt: row['next_at'] as number | null,
-    scheduleDue: row['schedule_due'] === true,
-    upkeepDue: row['upkeep_due'] === true,
+    now: row.now as number,
+    more: row.more === true,
+    nextAt: row.next_at as number | null,
+    scheduleDue: row.schedule_due === true,
+    upkeepDue: row.upkeep_due === true,
   }
 }
 
@@ -144,24 +157,24 @@ async function toClaimedRuns(context: StoreContext, claimId: string, rows: reado
   const { lanes } = context
   const unknown = new Set<number>()
   for (const row of rows) {
-    const lane = row['lane'] as { tenant: string; queue: string; definition: string; version: number } | null
-    const id = row['lane_id'] as number
+    const lane = row.lane as { tenant: string; queue: string; definition: string; version: number } | null
+    const id = row.lane_id as number
     if (lane) lanes.learn({ id, ...lane })
     else if (!lanes.byId.has(id)) unknown.add(id)
   }
   if (unknown.size > 0) {
     for (const row of await context.database.query(readLanes(context.schema, { ids: [...unknown] }))) {
       lanes.learn({
-        id: row['id'] as number,
-        tenant: row['tenant'] as string,
-        queue: row['queue'] as string,
-        definition: row['definition'] as string,
-        version: row['version'] as number,
+        id: row.id as number,
+        tenant: row.tenant as string,
+        queue: row.queue as string,
+        definition: row.definition as string,
+        version: row.version as number,
       })
     }
   }
   return rows.flatMap((row) => {
-    const lane = lanes.byId.get(row['lane_id'] as number)
+    const lane = lanes.byId.get(row.lane_id as number)
     return lane ? [toClaimedRun(row, lane, { claimId, satellites: SATELLITES })] : []
   })
 }
@@ -173,7 +186,10 @@ async function flush(context: StoreContext, request: FlushRequest, next: ClaimRe
   const statements = [...own, ...riding]
   try {
     const replies = await context.database.batch(statements)
-    return { outcomes: toFlushed(request.outcomes, own, replies), claim: next ? await readClaim(context, next, riding, replies.slice(own.length)) : null }
+    return {
+      outcomes: toFlushed(request.outcomes, own, replies),
+      claim: next ? await readClaim(context, next, riding, replies.slice(own.length)) : null,
+    }
   } catch (error) {
     if (own.length === 0 || (riding.length === 0 && !isLost(error))) throw error
     // Either the claim that rode along failed, or the reply was lost. The outcomes are sent again alone, at once: they are guarded.
@@ -184,14 +200,18 @@ async function flush(context: StoreContext, request: FlushRequest, next: ClaimRe
 }
 
 /** `apply_outcomes` answers the exceptions only. */
-function toFlushed(outcomes: readonly CommittedOutcome[], statements: readonly Statement[], replies: readonly (readonly Row[])[]): readonly FlushedOutcome[] {
+function toFlushed(
+  outcomes: readonly CommittedOutcome[],
+  statements: readonly Statement[],
+  replies: readonly (readonly Row[])[],
+): readonly FlushedOutcome[] {
   const rows = replies[statements.findIndex((statement) => statement.name === 'apply_outcomes')] ?? []
-  const exceptions = new Map(rows.map((row) => [row['id'] as string, row]))
+  const exceptions = new Map(rows.map((row) => [row.id as string, row]))
   return outcomes.map((outcome) => {
     const row = exceptions.size > 0 ? exceptions.get(outcome.run.id) : undefined
     if (!row) return { kind: 'applied', status: outcome.status }
-    if (row['changed'] === true) return { kind: 'applied', status: row['status'] as Status }
-    return row['applied_before'] === true ? { kind: 'applied', status: outcome.status } : { kind: 'stale' }
+    if (row.changed === true) return { kind: 'applied', status: row.status as Status }
+    return row.applied_before === true ? { kind: 'applied', status: outcome.status } : { kind: 'stale' }
   })
 }
 
@@ -202,10 +222,10 @@ async function keep(context: StoreContext, runs: readonly ClaimedRun[], leaseMs:
     extendClaims(schema, { now: context.now(), claimIds, leaseMs }),
     readClaimed(schema, { ids: runs.map((run) => run.id), claimIds: runs.map((run) => run.claimId) }),
   ])
-  const standing = new Set(extended.map((row) => row['id'] as string))
+  const standing = new Set(extended.map((row) => row.id as string))
   return {
     lostClaims: claimIds.filter((id) => !standing.has(id)),
-    lostRuns: rows.filter((row) => row['owned'] !== true).map((row) => row['id'] as string),
-    cancelRequested: rows.filter((row) => row['owned'] === true && row['cancel_requested'] === true).map((row) => row['id'] as string),
+    lostRuns: rows.filter((row) => row.owned !== true).map((row) => row.id as string),
+    cancelRequested: rows.filter((row) => row.owned === true && row.cancel_requested === true).map((row) => row.id as string),
   }
 }

@@ -27,13 +27,21 @@ export function createScheduleStore(context: StoreContext): ScheduleStore {
     },
     dueSchedules: async (limit) => {
       const rows = await database.query(readDueSchedules(schema, { now: context.now(), environment, limit }))
-      return { now: Number(rows[0]?.['now'] ?? Date.now()), schedules: rows.map(toSchedule) }
+      return { now: Number(rows[0]?.now ?? Date.now()), schedules: rows.map(toSchedule) }
     },
     fire: async (schedule, run, nextAt) => {
       // The receipt of the slot makes the spawn happen once; moving on afterwards only saves the others the attempt.
       const [admission_] = await admission.spawn([run])
       if (schedule.nextAt !== null) {
-        await database.batch([advanceSchedule(schema, { environment, tenant: schedule.tenant, name: schedule.name, firedAt: schedule.nextAt, nextAt })])
+        await database.batch([
+          advanceSchedule(schema, {
+            environment,
+            tenant: schedule.tenant,
+            name: schedule.name,
+            firedAt: schedule.nextAt,
+            nextAt,
+          }),
+        ])
       }
       return admission_ ?? { kind: 'mismatch' }
     },
@@ -42,16 +50,16 @@ export function createScheduleStore(context: StoreContext): ScheduleStore {
 
 function toSchedule(row: Row): ScheduleRecord {
   return {
-    tenant: row['tenant'] as string,
-    name: row['name'] as string,
-    definition: row['definition'] as string,
-    version: row['version'] as number | null,
-    expression: row['expression'] as string,
-    timeZone: row['time_zone'] as string,
-    input: row['input'],
-    enabled: row['enabled'] === true,
-    source: row['source'] as string,
-    nextAt: row['next_at'] as number | null,
-    lastAt: row['last_at'] as number | null,
+    tenant: row.tenant as string,
+    name: row.name as string,
+    definition: row.definition as string,
+    version: row.version as number | null,
+    expression: row.expression as string,
+    timeZone: row.time_zone as string,
+    input: row.input,
+    enabled: row.enabled === true,
+    source: row.source as string,
+    nextAt: row.next_at as number | null,
+    lastAt: row.last_at as number | null,
   }
 }

@@ -26,6 +26,6 @@ export async function upkeep(
     pruneEnded(schema, { now, environment, limit: PRUNED_AT_ONCE, minRetentionSeconds: request.minRetentionSeconds }),
     pruneReceipts(schema, { now, environment, limit: PRUNED_AT_ONCE }),
   ])
-  if (blocked.length > 0) await database.batch([handOver(schema, { environment, gates: blocked.map((row) => String(row['gate'])) })])
-  return { pruned: Number(ended[0]?.['pruned'] ?? 0), more: ended[0]?.['more'] === true }
+  if (blocked.length > 0) await database.batch([handOver(schema, { environment, gates: blocked.map((row) => String(row.gate)) })])
+  return { pruned: Number(ended[0]?.pruned ?? 0), more: ended[0]?.more === true }
 }

@@ -28,8 +28,17 @@ export interface CreateContextParams {
 /** What a handler is given. Everything in it may be destructured. */
 export function createContext(params: CreateContextParams): StepContextRuntime {
   const { run, definition, surroundings, remainingMs, heartbeat, failure } = params
+  // every member by its name: spreading the functions in makes an object that grows by each of the members that follow
+  const { next, waitFor, join, done, fail, retry, snooze, discard } = definition.outcomes
   return {
-    ...definition.outcomes,
+    next,
+    waitFor,
+    join,
+    done,
+    fail,
+    retry,
+    snooze,
+    discard,
     self: definition.self,
     run: {
       id: run.id,
@@ -57,7 +66,8 @@ export function createContext(params: CreateContextParams): StepContextRuntime {
     services: surroundings.services,
     logger: surroundings.logger,
     heartbeat,
-    ...(failure ? { error: failure.error, thrown: failure.thrown } : {}),
+    error: failure?.error,
+    thrown: failure?.thrown,
   }
 }
 
@@ -79,7 +89,10 @@ function presentedSignals(run: ClaimedRun): readonly ReceivedSignal[] {
     .map(({ id, name, payload, receivedAt }) => ({ id, name, payload, receivedAt: new Date(receivedAt).toISOString() }))
 }
 
-function childResults(children: readonly JoinedChild[], of: Definition<unknown, unknown> | undefined): readonly ChildResult<unknown>[] {
+function childResults(
+  children: readonly JoinedChild[],
+  of: Definition<unknown, unknown> | undefined,
+): readonly ChildResult<unknown>[] {
   const name = of === undefined ? undefined : runtimeOf(of).name
   return children.flatMap((child) => {
     if (name !== undefined && child.definition !== name) return []
@@ -93,8 +106,11 @@ function toChildResult(child: JoinedChild): ChildResult<unknown> | undefined {
   const base = { id: child.id, definition: child.definition, key: child.key ?? undefined }
   if (child.status === 'completed') return { ...base, status: 'completed', result: child.result }
   if (child.status === 'failed' || child.status === 'cancelled' || child.status === 'discarded') {
-    return { ...base, status: child.status, error: child.error ?? { code: child.status, message: `The child was ${child.status}.` } }
+    return {
+      ...base,
+      status: child.status,
+      error: child.error ?? { code: child.status, message: `The child was ${child.status}.` },
+    }
   }
   return undefined
 }
-

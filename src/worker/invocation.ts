@@ -1,5 +1,5 @@
-import type { AnyDefinition } from '../core/definition.ts'
 import { isRefusal } from '../core/database.ts'
+import type { AnyDefinition } from '../core/definition.ts'
 import { PawlError } from '../core/errors.ts'
 import { randomUuid } from '../core/ids.ts'
 import type { Registry } from '../core/registry.ts'
@@ -8,10 +8,10 @@ import type { ClaimedRun, ClaimReply, ClaimRequest, CommittedOutcome, EngineStor
 import type { Budget } from '../core/tick.ts'
 import type { HandlerSurroundings } from './context.ts'
 import { executeStep } from './execute.ts'
+import { Hand, type InHand } from './hand.ts'
 import { toLeaseMs } from './lease.ts'
-import { type Tally, createTally } from './report.ts'
+import { createTally, type Tally } from './report.ts'
 import { asContinuation, continued, countLeaving, ended, isLeaving, refused, released } from './settle.ts'
-import { nextTurn } from './turn.ts'
 
 export interface InvocationParams {
   readonly store: EngineStore
@@ -41,14 +41,6 @@ const MAX_EMPTY_CLAIMS = 4
 /** Pause after such a claim, in milliseconds: about a flush of somebody else. */
 const EMPTY_CLAIM_PAUSE_MS = 10
 
-interface InHand {
-  readonly run: ClaimedRun
-  readonly abort: AbortController
-  readonly inlineSteps: number
-  /** Its outcome is on the wire: what a heartbeat sees of it now may be that very outcome. */
-  sent: boolean
-}
-
 /**
  * One pass over the work: runs claimed steps side by side, commits outcomes as they come and takes the next runs in the same request,
  * until nothing is due or the budget says stop.
@@ -61,15 +53,12 @@ export class Invocation {
   readonly tally: Tally = createTally()
   readonly #params: InvocationParams
   readonly #startedAt: number
-  readonly #inHand = new Map<string, InHand>()
-  readonly #claims = new Map<string, number>()
+  readonly #hand = new Hand()
   #outbox: CommittedOutcome[] = []
   /** Runs whose outcome was sent and not yet answered: what becomes of them the answer says, nothing else. */
   readonly #sent = new Map<string, CommittedOutcome>()
-  #endedClaims: string[] = []
   #onWire = 0
   #expected = 0
-  #solo = false
   #stopping = false
   #exhausted = false
   #poked = false
@@ -77,8 +66,6 @@ export class Invocation {
   #emptyClaims = 0
   #gathering = false
   #laneCursor = 0
-  /** The one claim that was taken with nothing else in hand, as long as it has no company. */
-  #solitary: string | null = null
   #peek: Peek | null = null
   #failure: unknown
   #finish: () => void = () => {}
@@ -95,7 +82,7 @@ export class Invocation {
 
   /** What is being worked on: claimed, and no outcome of it sent yet. */
   get inHand(): readonly ClaimedRun[] {
-    return [...this.#inHand.values()].flatMap(({ run, sent }) => (sent ? [] : [run]))
+    return this.#hand.runs.filter((run) => !this.#sent.has(run.id))
   }
 
   /** Something new may be there: a pass that thought it was done looks again. */
@@ -131,19 +118,19 @@ export class Invocation {
   /** Drops runs that are no longer ours: their handlers are told, their outcomes are not committed. */
   lose(runIds: readonly string[]): void {
     for (const id of runIds) {
-      const held = this.#inHand.get(id)
+      const held = this.#hand.get(id)
       if (!held || this.#sent.has(id)) continue
       this.#outbox = this.#outbox.filter(({ run }) => run.id !== id)
       held.abort.abort(new PawlError('lost_ownership', `Run ${id} is no longer owned by this invocation.`))
-      this.#letGo(held.run)
-      this.#settleClaim(held.run)
+      this.#hand.drop(held.run.id)
+      this.#hand.settle(held.run)
       this.tally.stale += 1
     }
     this.#pump()
   }
 
   cancel(runIds: readonly string[]): void {
-    for (const id of runIds) this.#inHand.get(id)?.abort.abort(new Error('The run was cancelled.'))
+    for (const id of runIds) this.#hand.get(id)?.abort.abort(new Error('The run was cancelled.'))
   }
 
   remainingMs(): number {
@@ -161,7 +148,10 @@ export class Invocation {
 
   /** Sends what can be sent. Called whenever something has changed; never waits. */
   #pump(): void {
-    if (this.#failure !== undefined) return this.#finish()
+    if (this.#failure !== undefined) {
+      this.#finish()
+      return
+    }
     while (this.#onWire < this.#params.budget.lanes) {
       const claim = this.#nextClaim()
       if (claim === null && this.#outbox.length === 0) break
@@ -169,7 +159,7 @@ export class Invocation {
       if (this.#outbox.length === 0 && this.#onWire > 0 && !this.#lastClaimWasFull) break
       void this.#exchange(claim)
     }
-    if (this.#onWire === 0 && this.#inHand.size === 0 && this.#outbox.length === 0) this.#finish()
+    if (this.#onWire === 0 && this.#hand.size === 0 && this.#outbox.length === 0) this.#finish()
   }
 
   #eligible(): readonly AnyDefinition[] {
@@ -180,10 +170,10 @@ export class Invocation {
   #nextClaim(): ClaimRequest | null {
     const { budget, requests, queues, leaseMs } = this.#params
     // a claim that rides along with outcomes is free, and they may have made work
-    if (this.#stopping || this.#solo || (this.#exhausted && this.#outbox.length === 0)) return null
+    if (this.#stopping || this.#hand.isSolo || (this.#exhausted && this.#outbox.length === 0)) return null
     if (requests() + FLUSH_RESERVE_REQUESTS + this.#onWire >= budget.requests) return null
     // what is about to be flushed leaves its place to what is claimed with it; what is on its way has left
-    const held = this.#inHand.size - countLeaving(this.#outbox)
+    const held = this.#hand.size - countLeaving(this.#outbox)
     const running = held - countLeaving(this.#sent.values())
     const room = Math.min(budget.batch, budget.concurrency - running - this.#expected)
     if (room <= 0) return null
@@ -198,7 +188,7 @@ export class Invocation {
       leaseMs,
       laneCursor: this.#laneCursor,
       alone: held === 0 && this.#expected === 0,
-      besides: this.#solitary !== null && this.#claims.has(this.#solitary) ? [this.#solitary] : [],
+      besides: this.#hand.solitaryClaims,
       peek: !this.#lastClaimWasFull,
     }
   }
@@ -208,10 +198,9 @@ export class Invocation {
     const outcomes = this.#takeOutbox()
     for (const outcome of outcomes) {
       this.#sent.set(outcome.run.id, outcome)
-      if (isLeaving(outcome)) this.#settleClaim(outcome.run)
+      if (isLeaving(outcome)) this.#hand.settle(outcome.run)
     }
-    const endedClaims = this.#endedClaims
-    this.#endedClaims = []
+    const endedClaims = this.#hand.takeEnded()
     this.#onWire += 1
     this.#expected += claim?.limit ?? 0
     this.#poked = false
@@ -220,7 +209,7 @@ export class Invocation {
         this.#received(claim, await this.#params.store.claim(claim))
       } else {
         const reply = await this.#params.store.flush({ outcomes, endedClaims }, claim)
-        outcomes.forEach((outcome, index) => this.#flushed(outcome, reply.outcomes[index] ?? { kind: 'stale' }))
+        for (const [index, outcome] of outcomes.entries()) this.#flushed(outcome, reply.outcomes[index] ?? { kind: 'stale' })
         if (claim) this.#received(claim, reply.claim)
       }
     } catch (error) {
@@ -255,8 +244,7 @@ export class Invocation {
     if (reply.peek && !reply.peek.more && !this.#poked) this.#exhausted = true
     if (reply.runs.length > 0) {
       this.#emptyClaims = 0
-      this.#claims.set(claim.claimId, reply.runs.length)
-      this.#solitary = claim.alone && reply.runs.length === 1 ? claim.claimId : null
+      this.#hand.open(claim, reply.runs.length)
       for (const run of reply.runs) this.#start(run, 0)
       return
     }
@@ -269,26 +257,27 @@ export class Invocation {
     this.#emptyClaims += 1
     if (this.#emptyClaims > MAX_EMPTY_CLAIMS) return
     this.#onWire += 1
-    setTimeout(() => {
-      this.#onWire -= 1
-      this.#exhausted = false
-      this.#pump()
-    }, EMPTY_CLAIM_PAUSE_MS * this.#emptyClaims * (0.5 + this.#params.random()))
+    setTimeout(
+      () => {
+        this.#onWire -= 1
+        this.#exhausted = false
+        this.#pump()
+      },
+      EMPTY_CLAIM_PAUSE_MS * this.#emptyClaims * (0.5 + this.#params.random()),
+    )
   }
 
   #start(run: ClaimedRun, inlineSteps: number): void {
-    const held: InHand = { run, abort: new AbortController(), inlineSteps, sent: false }
-    this.#inHand.set(run.id, held)
-    if (run.losses > 0) this.#solo = true
+    const held = this.#hand.take(run, inlineSteps)
     const definition = this.#params.registry.find(run.definition, run.version)
-    if (this.#stopping || definition === undefined) return this.#post(held, released(run))
-    if (run.cancelRequested) return this.#post(held, ended(run, 'cancelled'))
-    if (run.lonelyLosses >= MAX_LONELY_LOSSES) return this.#post(held, ended(run, 'lost'))
-    void this.#execute(held, definition).catch((error) => this.#fail(error))
+    if (this.#stopping || definition === undefined) this.#post(held, released(run))
+    else if (run.cancelRequested) this.#post(held, ended(run, 'cancelled'))
+    else if (run.lonelyLosses >= MAX_LONELY_LOSSES) this.#post(held, ended(run, 'lost'))
+    else void this.#execute(held, definition).catch((error) => this.#fail(error))
   }
 
   async #execute(held: InHand, definition: AnyDefinition): Promise<void> {
-    const { registry, surroundings, random, nowMs } = this.#params
+    const { registry, surroundings, random } = this.#params
     const isWhole = !held.run.inboxMore && !held.run.childrenMore
     const run = isWhole ? held.run : await this.#withSatellites(held.run)
     const outcome = await executeStep({
@@ -300,9 +289,8 @@ export class Invocation {
       remainingMs: () => this.remainingMs(),
       heartbeat: async (extendBy) => this.#heartbeat(run, toLeaseMs(extendBy, definition)),
       random,
-      nowMs,
     })
-    if (this.#inHand.get(run.id) !== held) return
+    if (!this.#hand.holds(held)) return
     this.#post(held, this.#mayContinue(held, definition, outcome) ? asContinuation(outcome) : outcome)
   }
 
@@ -340,48 +328,42 @@ export class Invocation {
   }
 
   #post(held: InHand, outcome: CommittedOutcome): void {
-    if (this.#inHand.get(held.run.id) !== held) return
+    if (!this.#hand.holds(held)) return
     this.#outbox.push(outcome)
-    if (this.#outbox.length + this.#sent.size >= this.#inHand.size) return this.#pump()
+    if (this.#outbox.length + this.#sent.size >= this.#hand.size) {
+      this.#pump()
+      return
+    }
     if (this.#gathering) return
     this.#gathering = true
-    void nextTurn().then(() => {
+    // one turn of the event loop: outcomes of one moment share a flush
+    setTimeout(() => {
       this.#gathering = false
       this.#pump()
-    })
+    }, 0)
   }
 
   #flushed(outcome: CommittedOutcome, answer: FlushedOutcome): void {
-    const held = this.#inHand.get(outcome.run.id)
+    const held = this.#hand.get(outcome.run.id)
     this.#sent.delete(outcome.run.id)
     this.tally.count(outcome, answer)
     if (answer.kind === 'applied' && answer.status === 'running' && held) {
-      this.#letGo(outcome.run)
-      return this.#start(continued(outcome), held.inlineSteps + 1)
+      this.#hand.drop(outcome.run.id)
+      this.#start(continued(outcome), held.inlineSteps + 1)
+      return
     }
     // asked to go on here but lost or cancelled meanwhile: nothing of it is left in hand
-    if (outcome.status === 'running') this.#settleClaim(outcome.run)
+    if (outcome.status === 'running') this.#hand.settle(outcome.run)
     if (answer.kind === 'applied' && !isTerminal(answer.status)) this.#exhausted = false
-    this.#letGo(outcome.run)
+    this.#hand.drop(outcome.run.id)
     if (outcome.run.parentId !== null || outcome.join !== null || outcome.run.gates.length > 0) this.#exhausted = false
-  }
-
-  #letGo(run: ClaimedRun): void {
-    this.#inHand.delete(run.id)
-    if (run.losses > 0) this.#solo = false
-  }
-
-  /** A claim goes with the flush that settles the last of its runs. */
-  #settleClaim(run: ClaimedRun): void {
-    const left = (this.#claims.get(run.claimId) ?? 0) - 1
-    if (left > 0) return void this.#claims.set(run.claimId, left)
-    if (this.#claims.delete(run.claimId)) this.#endedClaims.push(run.claimId)
   }
 
   /** The database refused a flush: one outcome may be what it refuses, so each is sent alone, and that one becomes its run's failure. */
   async #flushFailed(outcomes: readonly CommittedOutcome[], error: unknown): Promise<void> {
     if (outcomes.length === 0 || !isRefusal(error)) {
-      return this.#fail(error)
+      this.#fail(error)
+      return
     }
     for (const outcome of outcomes) {
       try {
@@ -396,7 +378,7 @@ export class Invocation {
   /** The database failed for good: handlers are told, and the pass ends. */
   #fail(error: unknown): void {
     this.#failure ??= error
-    for (const { abort } of this.#inHand.values()) abort.abort(error)
+    this.#hand.abortAll(error)
     this.#pump()
   }
 

@@ -11,7 +11,12 @@ const BEATS_PER_LEASE = 3
  * Extends the leases of everything in hand, all in one request, as long as something is. What turns out to be lost is dropped, what was
  * asked to stop is told. Answers how to end it.
  */
-export function keepLeases(params: { readonly invocation: Invocation; readonly store: EngineStore; readonly leaseMs: number; readonly logger: Logger }): () => void {
+export function keepLeases(params: {
+  readonly invocation: Invocation
+  readonly store: EngineStore
+  readonly leaseMs: number
+  readonly logger: Logger
+}): () => void {
   const { invocation, store, leaseMs, logger } = params
   let timer: ReturnType<typeof setTimeout> | undefined
   let over = false
@@ -23,7 +28,12 @@ export function keepLeases(params: { readonly invocation: Invocation; readonly s
         const lost = new Set(reply.lostClaims)
         const ids = new Set([...reply.lostRuns, ...runs.filter((run) => lost.has(run.claimId)).map((run) => run.id)])
         // a run that was flushed while the beat was on its way is not lost, it is done: only what is still in hand counts
-        if (ids.size > 0) invocation.lose([...ids].filter((id) => runs.some((run) => run.id === id && invocation.inHand.some((now) => now.id === id && now.seq === run.seq))))
+        if (ids.size > 0)
+          invocation.lose(
+            [...ids].filter((id) =>
+              runs.some((run) => run.id === id && invocation.inHand.some((now) => now.id === id && now.seq === run.seq)),
+            ),
+          )
         invocation.cancel(reply.cancelRequested)
       } catch (error) {
         logger.warn('pawl: a lease could not be extended', { error: String(error) })

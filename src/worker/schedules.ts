@@ -12,8 +12,12 @@ const FIRED_AT_ONCE = 100
 
 /** Tells the database what the code declares: policies of limits, caps of queues, schedules. Two requests, once per isolate. */
 export async function declareTriggers(store: EngineStore & ScheduleStore, registry: Registry, nowMs: number): Promise<void> {
-  const limits = [...registry.limits].flatMap(([name, { concurrency }]) => (concurrency === undefined ? [] : [{ name, concurrency }]))
-  const caps = [...registry.queues].flatMap(([queue, { concurrency }]) => (concurrency === undefined ? [] : [{ name: queueLimitName(queue), concurrency }]))
+  const limits = [...registry.limits].flatMap(([name, { concurrency }]) =>
+    concurrency === undefined ? [] : [{ name, concurrency }],
+  )
+  const caps = [...registry.queues].flatMap(([queue, { concurrency }]) =>
+    concurrency === undefined ? [] : [{ name: queueLimitName(queue), concurrency }],
+  )
   await store.declareLimits([...limits, ...caps])
   await store.declareSchedules(
     [...registry.schedules].map(([name, { definition, trigger }]) => ({

@@ -53,6 +53,9 @@ const claimedColumns = (s: string, satellites: string, known: string) => `
  * where they are read, SKIP LOCKED: a claim never waits. Estimates do not depend on parameters, so that a prepared statement settles
  * on one plan.
  *
+ * Literal limits and ranges keep the estimated cost about the same whatever the tables hold: a generic plan is kept (planning takes
+ * longer than the claim), and JIT compilation stays away.
+ *
  * A run that changed between snapshot and lock is locked in a version that the update cannot see. It is not claimed, so its row of
  * the window stays: what leaves the window is what the updates answer with.
  *
@@ -125,7 +128,7 @@ fitting AS MATERIALIZED (
   ) z
   WHERE z.turn = 1 OR z.bytes <= (SELECT $8::bigint)
 ),
-wanted AS (SELECT f.id, f.turn, g.gate FROM fitting f CROSS JOIN LATERAL unnest(f.gates) AS g(gate) WHERE f.gates IS NOT NULL),
+wanted AS (SELECT f.id, f.turn, g.gate FROM fitting f CROSS JOIN LATERAL unnest(f.gates) AS g(gate) WHERE cardinality(f.gates) BETWEEN 1 AND 1000000),
 minted AS (
   INSERT INTO ${s}.limit_counters (environment_id, gate)
   SELECT (SELECT id FROM environment), w.gate FROM (SELECT DISTINCT gate FROM wanted) w

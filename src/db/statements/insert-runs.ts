@@ -119,7 +119,7 @@ ${windowed(s)}
 `
 
 const insertPlainRuns = defineStatement<InsertRunsParams>(
-  'insert_plain_runs',
+  'insert_runs_plain',
   (s) => insertPlain(s, '', 'ON CONFLICT (id) DO NOTHING'),
   plainParams,
 )
@@ -130,7 +130,7 @@ const insertPlainRuns = defineStatement<InsertRunsParams>(
  * again, it finds the rows.
  */
 const insertFreshRuns = defineStatement<InsertRunsParams>(
-  'insert_fresh_runs',
+  'insert_runs_fresh',
   (s) =>
     insertPlain(
       s,

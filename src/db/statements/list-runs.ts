@@ -135,7 +135,7 @@ size AS (SELECT ${bound.bind(params.limit, 'int')} + 1 AS n)`.trim()
 
 /** Tag and status, and what only an order by lane guarantees: that the run is of the tenant. */
 function matchesOf(order: ListOrder, params: ListRunsParams, bound: Parameters): string {
-  const conditions: string[] = []; order = 'lane'
+  const conditions: string[] = []
   if (order === 'parent' || order === 'key') conditions.push('r.lane_id IN (SELECT x.id FROM lane x)')
   if (order === 'parent')
     conditions.push('r.created_at >= (SELECT since_at FROM bounds) AND r.created_at < (SELECT until_at FROM bounds)')

@@ -11,7 +11,12 @@ WHERE g.run_id = $1::uuid AND g.consumed_seq IS NULL AND g.id > $2::bigint ORDER
 )
 
 /** The rest of many joined children, in the order of their calls. */
-export const loadChildren = defineStatement<{ readonly parentId: string; readonly joinSeq: number; readonly afterIndex: number; readonly limit: number }>(
+export const loadChildren = defineStatement<{
+  readonly parentId: string
+  readonly joinSeq: number
+  readonly afterIndex: number
+  readonly limit: number
+}>(
   'load_children',
   (s) => `
 SELECT x.id, l.definition, x.key, x.child_index, x.status, x.result, x.error FROM ${s}.runs x JOIN ${s}.lanes l ON l.id = x.lane_id

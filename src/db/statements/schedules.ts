@@ -29,7 +29,11 @@ WHERE schedules.source = 'code' AND (schedules.definition, schedules.expression,
   (p) => [p.environment, p.tenants, p.names, p.definitions, p.expressions, p.timeZones, p.inputs, p.nextAts],
 )
 
-export const readDueSchedules = defineStatement<{ readonly now: string | null; readonly environment: string; readonly limit: number }>(
+export const readDueSchedules = defineStatement<{
+  readonly now: string | null
+  readonly environment: string
+  readonly limit: number
+}>(
   'read_due_schedules',
   (s) => `
 WITH ${CLOCK}

@@ -141,7 +141,11 @@ JOIN ${s}.limit_counters c ON c.gate = w.gate AND c.environment_id = (SELECT id 
   (p) => [p.environment, p.limit],
 )
 
-export const declareLimits = defineStatement<{ readonly environment: string; readonly names: readonly string[]; readonly concurrency: readonly number[] }>(
+export const declareLimits = defineStatement<{
+  readonly environment: string
+  readonly names: readonly string[]
+  readonly concurrency: readonly number[]
+}>(
   'declare_limits',
   (s) => `
 INSERT INTO ${s}.limits (environment_id, name, concurrency)
