@@ -1,0 +1,94 @@
+import { describe, expect, test } from 'vitest'
+import type { Database } from '../../src/core/database.ts'
+import type { TickReport } from '../../src/core/tick.ts'
+import { IsolateKicks } from '../../src/hosts/isolate-kicks.ts'
+import { startEngine } from '../support/engine.ts'
+import { double, Gates } from './definitions.ts'
+
+/** Holds the batch that begins the shared upkeep until the test lets it go. */
+function holdUpkeep(database: Database, gates: Gates): Database {
+  return {
+    driver: database.driver,
+    get requests() {
+      return database.requests
+    },
+    query: (statement) => database.query(statement),
+    batch: async (statements) => {
+      if (statements.some(({ name }) => name === 'take_upkeep')) await gates.pass('upkeep')
+      return database.batch(statements)
+    },
+    close: () => database.close(),
+  }
+}
+
+describe('a ticker', () => {
+  test('C250 a kick while the pass does its upkeep is part of that pass, and is waited for', async () => {
+    const gates = new Gates()
+    const engine = await startEngine({ definitions: [double], wrap: (database) => holdUpkeep(database, gates) })
+    try {
+      const pass = engine.ticker.kick('first')
+      await gates.reached('upkeep')
+      const id = await engine.spawnId('double', { n: 4 })
+      const kicked = engine.ticker.kick('second')
+      gates.open('upkeep')
+      expect(await kicked).toBe(await pass)
+      expect(await pass).toMatchObject({ completed: 1 })
+      expect(await engine.run(id)).toMatchObject({ status: 'completed', result: 8 })
+    } finally {
+      await engine.close()
+    }
+  })
+})
+
+const REPORT = { completed: 0 } as unknown as TickReport
+
+describe('kicks of one isolate', () => {
+  test('C264 those that come while one leads are seen by it, and start nothing', async () => {
+    const kicks = new IsolateKicks()
+    const gates = new Gates()
+    let looks = 0
+    const leader = {
+      kick: async () => {
+        looks += 1
+        await gates.pass('pass')
+        return REPORT
+      },
+    }
+    const first = kicks.ask()
+    const leading = kicks.kick(() => first, leader, 60_000)
+    const followers = Array.from({ length: 1_000 }, () => {
+      const asked = kicks.ask()
+      return kicks.kick(() => asked, { kick: () => Promise.reject(new Error('a follower led')) }, 60_000)
+    })
+    expect((await Promise.all(followers)).every((report) => report === undefined)).toBe(true)
+    gates.open('pass')
+    expect(await leading).toBe(REPORT)
+    expect(looks).toBeLessThan(5)
+  })
+
+  test('one whose invocation was ended by the host is followed by another', async () => {
+    let now = 0
+    const kicks = new IsolateKicks(() => now)
+    const first = kicks.ask()
+    void kicks.kick(() => first, { kick: () => new Promise<TickReport>(() => {}) }, 1_000)
+    // ten times its wall: its timers are gone with it, and so is its claim to lead
+    now = 10_000
+    const second = kicks.ask()
+    expect(await kicks.kick(() => second, { kick: async () => REPORT }, 1_000)).toBe(REPORT)
+    expect(kicks.hasSeen(second)).toBe(true)
+  })
+
+  test('one that has led for half of its time takes on no more', async () => {
+    let now = 0
+    const kicks = new IsolateKicks(() => now)
+    const gates = new Gates()
+    const first = kicks.ask()
+    const leading = kicks.kick(() => first, { kick: () => gates.pass('old').then(() => REPORT) }, 1_000)
+    now = 501
+    const second = kicks.ask()
+    await kicks.kick(() => second, { kick: async () => REPORT }, 1_000)
+    expect(kicks.hasSeen(second)).toBe(true)
+    gates.open('old')
+    await leading
+  })
+})
