@@ -3,7 +3,7 @@ import type pg from 'pg'
 /**
  * A table as it looks after months: `total` runs of two tenants in 40 lanes of two environments, nine in ten of tenant `acme` in
  * `production`, nearly all completed, with some of everything else. Rows are inserted as an engine would have left them.
- * Of a million: tag `common` on half, `rare` on 300, `old` on the oldest tenth; key `order:<n>` on every hundredth, key `hot` on
+ * Of a million: tag `common` on half, `rare` on 300, `old` on the oldest fifth; key `order:<n>` on every hundredth, key `hot` on
  * 3,300 of all tenants; a parent with 10,000 children; 2,000 delayed, 1,200 ready (far back in time), 500 blocked, 100 running, 5,000
  * failed, 1,000 waiting.
  */
@@ -26,8 +26,8 @@ export async function insertManyRuns(pool: pg.Pool, total: number): Promise<{ re
       FROM generate_series(1, $1::int) n
     ), facts AS (
       SELECT p.*, l.id AS lane_id, l.environment_id, now() - make_interval(secs => ($1 - n)) AS at
-      -- nine in ten are acme's in production
-      FROM plain p JOIN lane l ON l.place = CASE WHEN n % 10 < 9 THEN n / 10 % 10 ELSE 10 + n / 10 % 30 END
+      -- nine in ten are acme's in production; its last lane is much less used than the others
+      FROM plain p JOIN lane l ON l.place = CASE WHEN n % 97 = 0 THEN 9 WHEN n % 10 < 9 THEN n / 10 % 9 ELSE 10 + n / 10 % 30 END
     )
     INSERT INTO pawl.runs (id, created_at, available_at, timer_at, updated_at, finished_at, lane_id, environment_id, priority, max_attempts, payload_bytes,
       retention_seconds, failed_retention_seconds, status, notable, claimed_by, parent_id, parent_join_seq, child_index, step, key, blocked_on, tags)
@@ -38,7 +38,7 @@ export async function insertManyRuns(pool: pg.Pool, total: number): Promise<{ re
       CASE WHEN kind = 'running' THEN '00000000-0000-7000-8000-0000000000ff'::uuid END,
       CASE WHEN n BETWEEN 1001 AND 11000 THEN $2::uuid END, CASE WHEN n BETWEEN 1001 AND 11000 THEN 3 END, CASE WHEN n BETWEEN 1001 AND 11000 THEN n - 1001 END,
       'run', CASE WHEN n % 303 = 7 THEN 'hot' WHEN n % 100 = 8 THEN 'order:' || n END, CASE WHEN kind = 'blocked' THEN 'gate:' || n % 7 END,
-      CASE WHEN n % 3333 = 9 THEN ARRAY['rare'] WHEN n < $1 / 10 THEN ARRAY['old', 'common'] WHEN n % 2 = 0 THEN ARRAY['common'] END
+      CASE WHEN n % 3333 = 9 THEN ARRAY['rare'] WHEN n < $1 / 5 THEN ARRAY['old', 'common'] WHEN n % 2 = 0 THEN ARRAY['common'] END
     FROM facts ORDER BY n`,
     [total, parentId],
   )
