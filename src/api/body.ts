@@ -24,7 +24,7 @@ export async function readBytes(http: Context): Promise<Bytes> {
     const { done, value } = await next(reader)
     if (done) return join(chunks, length)
     length += value.byteLength
-    if (length > 100 * MAX_BODY_BYTES) {
+    if (length > MAX_BODY_BYTES) {
       reader.cancel().catch(() => {})
       throw tooLarge(`more than ${MAX_BODY_BYTES} bytes`)
     }
