@@ -100,8 +100,7 @@ CREATE TABLE "pawl"."ready" (
 	"position" bigint NOT NULL,
 	"lane_id" integer NOT NULL,
 	"priority" integer NOT NULL,
-	"run_id" uuid NOT NULL,
-	CONSTRAINT "ready_pkey" PRIMARY KEY("lane_id","priority","available_at","position")
+	"run_id" uuid NOT NULL
 );
 --> statement-breakpoint
 CREATE TABLE "pawl"."receipts" (
@@ -120,12 +119,8 @@ CREATE TABLE "pawl"."runs" (
 	"id" uuid PRIMARY KEY NOT NULL,
 	"position" bigint GENERATED ALWAYS AS IDENTITY (sequence name "pawl"."runs_position_seq" INCREMENT BY 1 MINVALUE 1 MAXVALUE 9223372036854775807 START WITH 1 CACHE 1),
 	"created_at" timestamp with time zone NOT NULL,
-	"scheduled_for" timestamp with time zone,
 	"available_at" timestamp with time zone NOT NULL,
-	"timer_at" timestamp with time zone,
 	"updated_at" timestamp with time zone NOT NULL,
-	"finished_at" timestamp with time zone,
-	"cancel_requested_at" timestamp with time zone,
 	"lane_id" integer NOT NULL,
 	"priority" integer NOT NULL,
 	"seq" integer DEFAULT 0 NOT NULL,
@@ -138,18 +133,22 @@ CREATE TABLE "pawl"."runs" (
 	"payload_bytes" integer NOT NULL,
 	"retention_seconds" integer NOT NULL,
 	"failed_retention_seconds" integer NOT NULL,
+	"status" "pawl"."run_status" NOT NULL,
+	"environment_id" smallint NOT NULL,
+	"signalled" boolean DEFAULT false NOT NULL,
+	"timed_out" boolean DEFAULT false NOT NULL,
+	"step" text NOT NULL,
+	"timer_at" timestamp with time zone,
+	"scheduled_for" timestamp with time zone,
+	"finished_at" timestamp with time zone,
+	"cancel_requested_at" timestamp with time zone,
 	"join_seq" integer,
 	"join_remaining" integer,
 	"parent_join_seq" integer,
 	"child_index" integer,
-	"status" "pawl"."run_status" NOT NULL,
 	"notable" "pawl"."run_status",
-	"environment_id" smallint NOT NULL,
-	"signalled" boolean DEFAULT false NOT NULL,
-	"timed_out" boolean DEFAULT false NOT NULL,
 	"claimed_by" uuid,
 	"parent_id" uuid,
-	"step" text NOT NULL,
 	"key" text,
 	"awaits" text[],
 	"gates" text[],
@@ -207,6 +206,7 @@ CREATE TABLE "pawl"."uniques" (
 CREATE INDEX "api_keys_tenant_idx" ON "pawl"."api_keys" USING btree ("tenant","environment_id","created_at");--> statement-breakpoint
 CREATE INDEX "claims_lease_idx" ON "pawl"."claims" USING btree ("environment_id","lease_until");--> statement-breakpoint
 CREATE UNIQUE INDEX "lanes_identity_key" ON "pawl"."lanes" USING btree ("tenant","environment_id","queue","definition","version");--> statement-breakpoint
+CREATE UNIQUE INDEX "ready_order_key" ON "pawl"."ready" USING btree ("lane_id" DESC NULLS FIRST,"priority","available_at","position");--> statement-breakpoint
 CREATE INDEX "receipts_expires_idx" ON "pawl"."receipts" USING btree ("environment_id","expires_at");--> statement-breakpoint
 CREATE INDEX "runs_list_idx" ON "pawl"."runs" USING btree ("lane_id","created_at","position");--> statement-breakpoint
 CREATE INDEX "runs_timer_idx" ON "pawl"."runs" USING btree ("environment_id","timer_at") WHERE timer_at IS NOT NULL;--> statement-breakpoint

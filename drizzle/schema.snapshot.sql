@@ -19,7 +19,7 @@ TABLE pawl.api_keys (
   expires_at timestamp with time zone,
   revoked_at timestamp with time zone
 )
-TABLE pawl.claims (
+TABLE pawl.claims WITH (fillfactor=70, autovacuum_vacuum_scale_factor=0.0, autovacuum_vacuum_threshold=500, autovacuum_analyze_threshold=500) (
   id uuid NOT NULL,
   lease_until timestamp with time zone NOT NULL,
   environment_id smallint NOT NULL,
@@ -30,7 +30,7 @@ TABLE pawl.environments (
   id smallint NOT NULL IDENTITY ALWAYS,
   name text NOT NULL
 )
-TABLE pawl.history (
+TABLE pawl.history WITH (autovacuum_vacuum_insert_scale_factor=0.1, autovacuum_vacuum_scale_factor=0.1) (
   run_id uuid NOT NULL,
   seq integer NOT NULL,
   visit integer NOT NULL,
@@ -54,7 +54,7 @@ TABLE pawl.lanes (
   prune_cursor_at timestamp with time zone,
   prune_cursor_position bigint
 )
-TABLE pawl.limit_counters (
+TABLE pawl.limit_counters WITH (fillfactor=50, autovacuum_vacuum_scale_factor=0.0, autovacuum_vacuum_threshold=500) (
   environment_id smallint NOT NULL,
   gate text NOT NULL,
   shard smallint NOT NULL DEFAULT 0,
@@ -84,7 +84,7 @@ TABLE pawl.queues (
   paused_by text,
   paused_at timestamp with time zone
 )
-TABLE pawl.ready (
+TABLE pawl.ready WITH (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=2000, autovacuum_analyze_scale_factor=0.2) (
   available_at timestamp with time zone NOT NULL,
   "position" bigint NOT NULL,
   lane_id integer NOT NULL,
@@ -101,16 +101,12 @@ TABLE pawl.receipts (
   expires_at timestamp with time zone NOT NULL,
   decision jsonb
 )
-TABLE pawl.runs (
+TABLE pawl.runs WITH (fillfactor=45, toast_tuple_target=512, autovacuum_vacuum_scale_factor=0.05, autovacuum_analyze_scale_factor=0.1) (
   id uuid NOT NULL,
   "position" bigint NOT NULL IDENTITY ALWAYS,
   created_at timestamp with time zone NOT NULL,
-  scheduled_for timestamp with time zone,
   available_at timestamp with time zone NOT NULL,
-  timer_at timestamp with time zone,
   updated_at timestamp with time zone NOT NULL,
-  finished_at timestamp with time zone,
-  cancel_requested_at timestamp with time zone,
   lane_id integer NOT NULL,
   priority integer NOT NULL,
   seq integer NOT NULL DEFAULT 0,
@@ -123,18 +119,22 @@ TABLE pawl.runs (
   payload_bytes integer NOT NULL,
   retention_seconds integer NOT NULL,
   failed_retention_seconds integer NOT NULL,
+  status pawl.run_status NOT NULL,
+  environment_id smallint NOT NULL,
+  signalled boolean NOT NULL DEFAULT false,
+  timed_out boolean NOT NULL DEFAULT false,
+  step text NOT NULL,
+  timer_at timestamp with time zone,
+  scheduled_for timestamp with time zone,
+  finished_at timestamp with time zone,
+  cancel_requested_at timestamp with time zone,
   join_seq integer,
   join_remaining integer,
   parent_join_seq integer,
   child_index integer,
-  status pawl.run_status NOT NULL,
   notable pawl.run_status,
-  environment_id smallint NOT NULL,
-  signalled boolean NOT NULL DEFAULT false,
-  timed_out boolean NOT NULL DEFAULT false,
   claimed_by uuid,
   parent_id uuid,
-  step text NOT NULL,
   key text,
   awaits text[],
   gates text[],
@@ -196,7 +196,6 @@ limits: limits_pkey PRIMARY KEY (environment_id, name)
 meta: meta_one_row CHECK (singleton)
 meta: meta_pkey PRIMARY KEY (singleton)
 queues: queues_pkey PRIMARY KEY (environment_id, name)
-ready: ready_pkey PRIMARY KEY (lane_id, priority, available_at, "position")
 receipts: receipts_pkey PRIMARY KEY (tenant, environment_id, key)
 runs: runs_blocked_only_pending CHECK (((blocked_on IS NULL) OR (status = 'pending'::pawl.run_status)))
 runs: runs_claimed_iff_running CHECK (((status = 'running'::pawl.run_status) = (claimed_by IS NOT NULL)))
@@ -221,7 +220,7 @@ CREATE UNIQUE INDEX limit_counters_pkey ON pawl.limit_counters USING btree (envi
 CREATE UNIQUE INDEX limits_pkey ON pawl.limits USING btree (environment_id, name)
 CREATE UNIQUE INDEX meta_pkey ON pawl.meta USING btree (singleton)
 CREATE UNIQUE INDEX queues_pkey ON pawl.queues USING btree (environment_id, name)
-CREATE UNIQUE INDEX ready_pkey ON pawl.ready USING btree (lane_id, priority, available_at, "position")
+CREATE UNIQUE INDEX ready_order_key ON pawl.ready USING btree (lane_id DESC, priority, available_at, "position")
 CREATE INDEX receipts_expires_idx ON pawl.receipts USING btree (environment_id, expires_at)
 CREATE UNIQUE INDEX receipts_pkey ON pawl.receipts USING btree (tenant, environment_id, key)
 CREATE INDEX runs_blocked_idx ON pawl.runs USING btree (blocked_on, priority, available_at, "position") WHERE (blocked_on IS NOT NULL)
