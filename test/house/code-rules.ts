@@ -8,6 +8,8 @@ const EMPTY_NAMES = new Set(['util', 'utils', 'common', 'helper', 'helpers', 'ty
 const KEBAB_CASE = /^[a-z0-9]+(-[a-z0-9]+)*(\.[a-z0-9-]+)*\.tsx?$/
 const FUNCTIONS = new Set(['FunctionDeclaration', 'FunctionExpression', 'ArrowFunctionExpression'])
 
+const BINDINGS = new Set(['VariableDeclarator', 'FunctionDeclaration', 'ImportSpecifier', 'ImportDefaultSpecifier'])
+
 /** Node's own globals, which no import announces. */
 const NODE_GLOBALS = new Set(['process', 'Buffer', '__dirname', '__filename', 'require', 'setImmediate', 'global'])
 
@@ -105,18 +107,17 @@ function resolvesPromise(call: SyntaxNode, ancestors: readonly SyntaxNode[]): bo
 }
 
 function declaresName(file: SourceFile, name: string): boolean {
-  const binds = new Set(['VariableDeclarator', 'FunctionDeclaration', 'ImportSpecifier', 'ImportDefaultSpecifier'])
   return [...walk(file.program)].some(({ node, ancestors }) => {
-    if (binds.has(node.type) && (nameOf(node.id) === name || nameOf(node.local) === name)) return true
+    if (BINDINGS.has(node.type)) return nameOf(node.id) === name || nameOf(node.local) === name
     const parent = ancestors.at(-1)
-    return (
-      nameOf(node) === name &&
-      parent !== undefined &&
-      FUNCTIONS.has(parent.type) &&
-      Array.isArray(parent.params) &&
-      parent.params.includes(node)
-    )
+    if (parent?.type === 'ObjectPattern') return node.type === 'Property' && nameOf(node.value) === name
+    const isParameter = parent !== undefined && FUNCTIONS.has(parent.type) && isIn(parent.params, node)
+    return isParameter && nameOf(node) === name
   })
+}
+
+function isIn(list: unknown, node: SyntaxNode): boolean {
+  return Array.isArray(list) && list.includes(node)
 }
 
 function functionName(node: SyntaxNode, ancestors: readonly SyntaxNode[]): string {
