@@ -1,0 +1,58 @@
+import { execFile } from 'node:child_process'
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import { describe, expect, test } from 'vitest'
+
+const ROOT = new URL('../../', import.meta.url)
+const MOST_LINES = 25
+
+/** What the README's import names stand for in this repository. */
+const SOURCES: Readonly<Record<string, string>> = {
+  pawl: '../src/index.ts',
+  'pawl/node': '../src/hosts/node.ts',
+  'pawl/cloudflare': '../src/hosts/cloudflare.ts',
+  'pawl/neon-http': '../src/db/drivers/neon-http.ts',
+}
+
+const readme = await readFile(new URL('README.md', ROOT), 'utf8')
+const programs = [...readme.matchAll(/```ts\n([\s\S]*?)```/g)].map(([, code = '']) => code)
+
+function withSources(code: string): string {
+  return code.replaceAll(/from '(pawl[^']*)'/g, (_, name: string) => `from '${SOURCES[name] ?? name}'`)
+}
+
+describe('README', () => {
+  test('shows a whole program of at most 25 lines, the one in examples', async () => {
+    const example = await readFile(new URL('examples/quickstart.ts', ROOT), 'utf8')
+    expect(withSources(programs[0] ?? '')).toBe(example)
+    expect(example.trimEnd().split('\n').length).toBeLessThanOrEqual(MOST_LINES)
+  })
+
+  test('shows a program that runs and prints what it says', { timeout: 60_000 }, async () => {
+    const { stdout } = await promisify(execFile)(process.execPath, ['examples/quickstart.ts'], { cwd: ROOT, env: { ...process.env, NODE_NO_WARNINGS: '1' } })
+    expect(stdout).toContain("status: 'completed'")
+    expect(stdout).toContain("result: 'parcel-42'")
+  })
+
+  test('shows a Worker that typechecks over the example definitions', { timeout: 60_000 }, async () => {
+    const folder = await mkdtemp(join(new URL('examples/', ROOT).pathname, 'readme-'))
+    try {
+      const code = withSources(programs[1] ?? '').replaceAll("'../src/", "'../../src/").replace("'./definitions.ts'", "'../definitions.ts'")
+      // the reader's environment is theirs to type
+      const typed = code.replaceAll('(env) =>', '(env: { DATABASE_URL: string; PAWL_ROOT_KEY: string }) =>')
+      await writeFile(join(folder, 'worker.ts'), typed)
+      await writeFile(join(folder, 'tsconfig.json'), JSON.stringify({ extends: '../../tsconfig.json', include: ['worker.ts'] }))
+      await promisify(execFile)('npx', ['tsc', '-p', join(folder, 'tsconfig.json')], { cwd: ROOT })
+    } finally {
+      await rm(folder, { recursive: true, force: true })
+    }
+  })
+
+  test('names the commands that package.json and CI have', async () => {
+    const ci = await readFile(new URL('.ci/run', ROOT), 'utf8')
+    expect(readme).toContain('npm ci && npm run demo')
+    expect(readme).toContain('npm ci && npm test')
+    expect(ci.trimEnd().split('\n').at(-1)).toBe('npm ci && npm test')
+  })
+})
