@@ -10,15 +10,14 @@ export const task = job({ name: 'task', input: z.unknown(), run: ({ input }) => 
 export const flow = machine({
   name: 'flow',
   input: z.unknown(),
-  state: z.unknown(),
-  initialState: () => null,
+  state: z.object({ n: z.number().optional() }),
+  initialState: () => ({}),
   signals: { a: z.unknown(), b: z.unknown(), c: z.unknown() },
-  output: z.unknown(),
   initial: 'start',
   steps: {
     start: ({ next }) => next('middle'),
     middle: ({ next }) => next('end'),
-    end: ({ done }) => done(null),
+    end: ({ done }) => done(undefined),
   },
 })
 

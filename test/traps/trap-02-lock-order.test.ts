@@ -4,7 +4,7 @@ import { forEachVersion } from '../support/database.ts'
 import { sharedEngines, type TestEngine } from '../support/engine.ts'
 import { untilBlocked } from '../support/races.ts'
 import { TRAP_DEFINITIONS } from './definitions.ts'
-import { child, children, claim, claimOne, finishes, flush, joins, orderedId, waits } from './outcomes.ts'
+import { child, children, claim, finishes, flush, joins, orderedId, waits } from './outcomes.ts'
 import { inWaves, raceCount, raceTimeout } from './race-count.ts'
 import { lockRun } from './session.ts'
 
@@ -108,7 +108,7 @@ async function hammerFamilies(engine: TestEngine, families: number): Promise<voi
   const parked = await claim(engine)
   await Promise.all(parked.map(async (parent) => flush(engine, [joins(parent, await children(engine, 'task', 4), 1)])))
   const first = await claim(engine)
-  const byParent = Map.groupBy(first, (run) => run.parentId)
+  const byParent = new Map(first.map((run) => [run.parentId, first.filter((other) => other.parentId === run.parentId)]))
   await flush(
     engine,
     [...byParent.values()].map((siblings) => finishes(siblings[0]!)),

@@ -25,6 +25,9 @@ export interface ClaimRunsParams {
   readonly knownLanes: readonly number[]
 }
 
+/** Inbox and children that come with one claimed run, as stored, in bytes: a batch of runs with full inboxes still fits a reply. */
+const SATELLITE_BYTES = 65_536
+
 /** What a claimed run comes with: one column for all that only some runs have, and the lane only where it is not known yet. */
 const claimedColumns = (s: string, satellites: string, known: string) => `
   c.id, c.seq, c.visit, c.lane_id, c.step, c.failures, c.losses, c.max_attempts, c.payload_bytes, c.input, c.state,
@@ -35,17 +38,32 @@ const claimedColumns = (s: string, satellites: string, known: string) => `
     THEN jsonb_build_object(
       'key', c.key, 'tags', c.tags, 'headers', c.headers, 'parentId', c.parent_id, 'gates', c.gates, 'awaits', c.awaits, 'timedOut', c.timed_out,
       'snoozes', c.snoozes, 'lonelyLosses', c.lonely_losses, 'cancelRequested', c.cancel_requested_at IS NOT NULL,
-      'inbox', CASE WHEN c.signalled THEN (
-        SELECT jsonb_agg(jsonb_build_object('id', i.id::text, 'name', i.name, 'payload', i.payload, 'receivedAt', extract(epoch FROM i.created_at) * 1000) ORDER BY i.id)
-        FROM (SELECT * FROM ${s}.signals g WHERE g.run_id = c.id AND g.consumed_seq IS NULL ORDER BY g.id LIMIT ${satellites}::int) i) END,
+      'inbox', CASE WHEN c.signalled AND c.awaits IS NOT NULL THEN (
+        SELECT jsonb_build_object(
+          'items', coalesce(jsonb_agg(jsonb_build_object('id', i.id::text, 'name', i.name, 'payload', i.payload, 'receivedAt', extract(epoch FROM i.created_at) * 1000) ORDER BY i.id)
+            FILTER (WHERE i.bytes <= ${SATELLITE_BYTES}), '[]'),
+          'more', bool_or(i.bytes > ${SATELLITE_BYTES}) OR count(*) >= ${satellites}::int)
+        FROM (
+          SELECT g.id, g.name, g.payload, g.created_at, sum(pg_column_size(g.payload)) OVER (ORDER BY g.id) AS bytes FROM (
+            SELECT * FROM ${s}.signals x WHERE x.run_id = c.id AND x.consumed_seq IS NULL AND x.name = ANY (c.awaits) ORDER BY x.id LIMIT ${satellites}::int
+          ) g
+        ) i) END,
       'joinSeq', c.join_seq,
       'children', CASE WHEN c.join_seq IS NOT NULL THEN (
-        SELECT jsonb_agg(jsonb_build_object('id', k.id, 'definition', k.definition, 'key', k.key, 'index', k.child_index, 'status', k.status, 'result', k.result, 'error', k.error) ORDER BY k.child_index)
+        SELECT jsonb_build_object(
+          'items', coalesce(jsonb_agg(jsonb_build_object('id', k.id, 'definition', k.definition, 'key', k.key, 'index', k.child_index, 'status', k.status, 'result', k.result, 'error', k.error)
+            ORDER BY k.child_index) FILTER (WHERE k.bytes <= ${SATELLITE_BYTES}), '[]'),
+          'more', bool_or(k.bytes > ${SATELLITE_BYTES}) OR count(*) >= ${satellites}::int)
         FROM (
-          SELECT x.id, l.definition, x.key, x.child_index, x.status, x.result, x.error FROM ${s}.runs x JOIN ${s}.lanes l ON l.id = x.lane_id
-          WHERE x.parent_id = c.id AND x.parent_join_seq = c.join_seq ORDER BY x.child_index LIMIT ${satellites}::int
+          SELECT y.*, l.definition, sum(coalesce(pg_column_size(y.result), 0) + coalesce(pg_column_size(y.error), 0)) OVER (ORDER BY y.child_index) AS bytes FROM (
+            SELECT x.id, x.lane_id, x.key, x.child_index, x.status, x.result, x.error FROM ${s}.runs x
+            WHERE x.parent_id = c.id AND x.parent_join_seq = c.join_seq ORDER BY x.child_index LIMIT ${satellites}::int
+          ) y JOIN ${s}.lanes l ON l.id = y.lane_id
         ) k) END)
   END AS extras`
+
+/** Marks advisory locks (held by a transaction, never by a session) on the making of counters; any number that nobody else uses. */
+const MINT_LOCK_CLASS = 7_252_028
 
 /**
  * Takes the runs that come next. Lanes with something in the window are found by a loose index scan, so a lane that this build
@@ -60,7 +78,9 @@ const claimedColumns = (s: string, satellites: string, known: string) => `
  * the window stays: what leaves the window is what the updates answer with.
  *
  * Gates: only a claim that holds a counter row and saw it full may block a run on it; a counter it had to skip proves nothing and
- * leaves the run where it is. What is debited hangs off the rows that the claim really changed.
+ * leaves the run where it is. What is debited, and whether that fills the gate, hangs off the rows that the claim really changed. Rows are
+ * written where they were locked: one that changed after the snapshot is elsewhere by then, and is left as it is. A new counter is made
+ * under a lock that is tried and not waited for: another claim that is making it would otherwise hold this one up.
  */
 export const claimRuns = defineStatement<ClaimRunsParams>(
   'claim_runs',
@@ -133,6 +153,7 @@ minted AS (
   INSERT INTO ${s}.limit_counters (environment_id, gate)
   SELECT (SELECT id FROM environment), w.gate FROM (SELECT DISTINCT gate FROM wanted) w
   WHERE NOT EXISTS (SELECT FROM ${s}.limit_counters c WHERE c.environment_id = (SELECT id FROM environment) AND c.gate = w.gate)
+    AND pg_try_advisory_xact_lock(${MINT_LOCK_CLASS}, hashtext(w.gate))
   ORDER BY w.gate
   ON CONFLICT DO NOTHING
 ),
@@ -167,13 +188,16 @@ debited AS (
   WHERE c.environment_id = (SELECT id FROM environment) AND c.gate = d.gate AND c.shard = 0
 ),
 filled AS (
-  SELECT r.gate FROM ranked r LEFT JOIN verdicts v ON v.id = r.id AND v.admitted
-  GROUP BY r.gate HAVING min(r.held) + count(v.id) >= min(r.capacity)
+  SELECT r.gate FROM ranked r LEFT JOIN claimed c ON c.id = r.id
+  GROUP BY r.gate HAVING min(r.held) + count(c.id) >= min(r.capacity)
 ),
 blocked AS (
   UPDATE ${s}.runs r SET blocked_on = d.gate
-  FROM (SELECT w.id, min(w.gate) AS gate FROM wanted w JOIN filled x ON x.gate = w.gate JOIN verdicts v ON v.id = w.id AND NOT v.admitted GROUP BY w.id) d
-  WHERE r.id = d.id AND r.status = 'pending'
+  FROM (
+    SELECT f.id, f.place, min(w.gate) AS gate FROM wanted w JOIN filled x ON x.gate = w.gate JOIN verdicts v ON v.id = w.id AND NOT v.admitted JOIN fitting f ON f.id = w.id
+    GROUP BY f.id, f.place
+  ) d
+  WHERE r.id = d.id AND r.ctid = d.place AND r.status = 'pending'
   RETURNING r.id
 ),
 removed AS (
