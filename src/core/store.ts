@@ -348,7 +348,9 @@ export interface EngineStore {
   /** Commits outcomes and takes the next runs in the same batch. When the claim that rides along fails, the flush is sent again alone. */
   flush(request: FlushRequest, claim: ClaimRequest | null): Promise<FlushReply>
   keep(runs: readonly ClaimedRun[], leaseMs: number): Promise<KeepReply>
-  loadInbox(runId: string, afterId: string): Promise<readonly InboxEntry[]>
+  /** Signals of those names behind that one; a page, empty when there are no more. */
+  loadInbox(runId: string, names: readonly string[], afterId: string): Promise<readonly InboxEntry[]>
+  /** Children of that join behind that index; a page, empty when there are no more. */
   loadChildren(runId: string, joinSeq: number, afterIndex: number): Promise<readonly JoinedChild[]>
   /** Bounded upkeep: retention, gates, expired receipts. True: there is more. */
   upkeep(request: { readonly source: string; readonly nextInMs: number; readonly minRetentionSeconds: number }): Promise<{ readonly pruned: number; readonly more: boolean }>

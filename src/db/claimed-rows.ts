@@ -16,19 +16,15 @@ interface Extras {
   readonly snoozes: number
   readonly lonelyLosses: number
   readonly cancelRequested: boolean
-  readonly inbox: readonly InboxEntry[] | null
+  readonly inbox: Satellites<InboxEntry> | null
   readonly joinSeq: number | null
-  readonly children: readonly ChildRow[] | null
+  readonly children: Satellites<JoinedChild> | null
 }
 
-interface ChildRow {
-  readonly id: string
-  readonly definition: string
-  readonly key: string | null
-  readonly index: number
-  readonly status: Status
-  readonly result: unknown
-  readonly error: RunError | null
+/** What came with the claim, and whether there is more of it to fetch. */
+interface Satellites<T> {
+  readonly items: readonly T[]
+  readonly more: boolean
 }
 
 const NO_EXTRAS: Extras = {
@@ -49,18 +45,12 @@ const NO_EXTRAS: Extras = {
 const NONE: readonly never[] = Object.freeze([])
 const NO_HEADERS = Object.freeze({})
 
-export function toClaimedRun(
-  row: Row,
-  lane: Lane,
-  options: { readonly claimId: string; readonly satellites: number },
-): ClaimedRun {
+export function toClaimedRun(row: Row, lane: Lane, claimId: string): ClaimedRun {
   // rows enter here: the columns are those of the claim statement
   const extras = (row.extras as unknown as Extras | null) ?? NO_EXTRAS
-  const inbox = extras.inbox ?? NONE
-  const children = extras.children ?? NONE
   return {
     id: row.id as string,
-    claimId: options.claimId,
+    claimId,
     seq: row.seq as number,
     visit: row.visit as number,
     step: row.step as string,
@@ -84,11 +74,11 @@ export function toClaimedRun(
     cancelRequested: extras.cancelRequested,
     input: row.input,
     state: row.state,
-    inbox,
-    inboxMore: inbox.length >= options.satellites,
+    inbox: extras.inbox?.items ?? NONE,
+    inboxMore: extras.inbox?.more === true,
     joinSeq: extras.joinSeq,
-    children,
-    childrenMore: children.length >= options.satellites,
+    children: extras.children?.items ?? NONE,
+    childrenMore: extras.children?.more === true,
   }
 }
 

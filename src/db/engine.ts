@@ -27,6 +27,8 @@ import { upkeep } from './upkeep.ts'
 
 /** Inbox rows and children that come with a claimed run; the rest is fetched per run. */
 const SATELLITES = 256
+/** Inbox rows or children of one run fetched by one request, when they did not come with its claim. */
+const PAGE = 1_000
 /** Runs moved into the claim window by one request, and runs rescued by one. */
 const PROMOTED_AT_ONCE = 1_000
 const RESCUED_AT_ONCE = 500
@@ -37,10 +39,10 @@ export function createEngineStore(context: StoreContext): EngineStore {
     claim: (request) => claim(context, request),
     flush: (request, next) => flush(context, request, next),
     keep: (runs, leaseMs) => keep(context, runs, leaseMs),
-    loadInbox: async (runId, afterId) =>
-      (await database.query(loadInbox(schema, { runId, afterId, limit: SATELLITES }))).map(toInboxEntry),
+    loadInbox: async (runId, names, afterId) =>
+      (await database.query(loadInbox(schema, { runId, names, afterId, limit: PAGE }))).map(toInboxEntry),
     loadChildren: async (parentId, joinSeq, afterIndex) =>
-      (await database.query(loadChildren(schema, { parentId, joinSeq, afterIndex, limit: SATELLITES }))).map(toJoinedChild),
+      (await database.query(loadChildren(schema, { parentId, joinSeq, afterIndex, limit: PAGE }))).map(toJoinedChild),
     upkeep: (request) => upkeep(context, request),
     declareLimits: async (limits) => {
       if (limits.length === 0) return
@@ -175,7 +177,7 @@ async function toClaimedRuns(context: StoreContext, claimId: string, rows: reado
   }
   return rows.flatMap((row) => {
     const lane = lanes.byId.get(row.lane_id as number)
-    return lane ? [toClaimedRun(row, lane, { claimId, satellites: SATELLITES })] : []
+    return lane ? [toClaimedRun(row, lane, claimId)] : []
   })
 }
 

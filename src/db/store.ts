@@ -26,7 +26,7 @@ export function createStore(options: StoreOptions): Store {
     ...createAdmissionStore(context),
     ...createEngineStore(context),
     ...createScheduleStore(context),
-    ...createReadingStore({ database, schema, environment }),
+    ...createReadingStore({ database, schema, environment, now }),
   }
 }
 

@@ -174,7 +174,7 @@ export class Invocation {
     if (requests() + FLUSH_RESERVE_REQUESTS + this.#onWire >= budget.requests) return null
     // what is about to be flushed leaves its place to what is claimed with it; what is on its way has left
     const held = this.#hand.size - countLeaving(this.#outbox)
-    const running = held - countLeaving(this.#sent.values())
+    const running = held - countLeaving(this.#sent)
     const room = Math.min(budget.batch, budget.concurrency - running - this.#expected)
     if (room <= 0) return null
     const definitions = this.#eligible()
@@ -299,7 +299,7 @@ export class Invocation {
     const inbox = [...run.inbox]
     const children = [...run.children]
     for (let more = run.inboxMore; more; ) {
-      const page = await this.#params.store.loadInbox(run.id, inbox.at(-1)?.id ?? '0')
+      const page = await this.#params.store.loadInbox(run.id, run.awaits, inbox.at(-1)?.id ?? '0')
       inbox.push(...page)
       more = page.length > 0
     }

@@ -44,7 +44,7 @@ const claimedColumns = (s: string, satellites: string, known: string) => `
             FILTER (WHERE i.bytes <= ${SATELLITE_BYTES}), '[]'),
           'more', bool_or(i.bytes > ${SATELLITE_BYTES}) OR count(*) >= ${satellites}::int)
         FROM (
-          SELECT g.id, g.name, g.payload, g.created_at, sum(pg_column_size(g.payload)) OVER (ORDER BY g.id) AS bytes FROM (
+          SELECT g.id, g.name, g.payload, g.created_at, sum(coalesce(pg_column_size(g.payload), 0)) OVER (ORDER BY g.id) AS bytes FROM (
             SELECT * FROM ${s}.signals x WHERE x.run_id = c.id AND x.consumed_seq IS NULL AND x.name = ANY (c.awaits) ORDER BY x.id LIMIT ${satellites}::int
           ) g
         ) i) END,
