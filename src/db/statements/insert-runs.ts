@@ -155,7 +155,7 @@ items AS (
 inserted AS (
   INSERT INTO ${s}.runs (id, created_at, updated_at, available_at, timer_at, scheduled_for, lane_id, environment_id, priority, max_attempts, payload_bytes, retention_seconds, failed_retention_seconds,
     status, parent_id, parent_join_seq, child_index, step, key, gates, tags, headers, origin, input, state)
-  SELECT i.id, i.at, i.at, coalesce(i.scheduled, i.at), CASE WHEN i.scheduled > i.at THEN i.scheduled END, i.scheduled, k.lane_id, k.environment_id, k.priority, k.max_attempts,
+  SELECT i.id, i.at, i.at, greatest(i.scheduled, i.at), CASE WHEN i.scheduled > i.at THEN i.scheduled END, i.scheduled, k.lane_id, k.environment_id, k.priority, k.max_attempts,
     i.payload_bytes, k.retention_seconds, k.failed_retention_seconds, 'pending', i.parent_id, i.parent_join_seq, i.child_index, k.step, i.key,
     CASE WHEN i.gates IS NOT NULL THEN string_to_array(i.gates, E'\\x1e') END, CASE WHEN i.tags IS NOT NULL THEN string_to_array(i.tags, E'\\x1f') END,
     i.headers::jsonb, i.origin::jsonb, i.input::jsonb, i.state::jsonb
