@@ -1,6 +1,14 @@
 import type { StoreContext } from './context.ts'
 import { handOver } from './statements/settle-outcomes.ts'
-import { healGates, lockGates, pruneEnded, pruneReceipts, readBlockedGates, takeUpkeep } from './statements/upkeep.ts'
+import {
+  hastenUpkeep,
+  healGates,
+  lockGates,
+  pruneEnded,
+  pruneReceipts,
+  readBlockedGates,
+  takeUpkeep,
+} from './statements/upkeep.ts'
 
 /** Rows deleted by one pass of each kind: some milliseconds of work, so that no pass holds up a tick. */
 const PRUNED_AT_ONCE = 2_000
@@ -9,7 +17,8 @@ const GATES_AT_ONCE = 1_000
 
 /**
  * The duties nobody else has: retention, expired receipts, slots of gates that no run holds any more, and runs blocked on a gate that
- * has room. Only the tick that moves `meta.upkeep_at` does them; each is bounded. `more`: retention did not get to its end.
+ * has room. Only the tick that moves `meta.upkeep_at` does them; each is bounded. `more`: retention did not get to its end,
+ * and is due again in a second.
  */
 export async function upkeep(
   context: StoreContext,
@@ -25,6 +34,7 @@ export async function upkeep(
     readBlockedGates(schema, { environment, limit: GATES_AT_ONCE }),
     pruneEnded(schema, { now, environment, limit: PRUNED_AT_ONCE, minRetentionSeconds: request.minRetentionSeconds }),
     pruneReceipts(schema, { now, environment, limit: PRUNED_AT_ONCE }),
+    hastenUpkeep(schema, { now, environment }),
   ])
   if (blocked.length > 0) await database.batch([handOver(schema, { environment, gates: blocked.map((row) => String(row.gate)) })])
   return { pruned: Number(ended[0]?.pruned ?? 0), more: ended[0]?.more === true }

@@ -19,6 +19,23 @@ RETURNING m.min_build
   (p) => [p.now, p.source, p.nextInMs],
 )
 
+/** How soon a pass of retention that found more is followed by another, in seconds: 2,000 rows each, which outruns any spawning. */
+const MORE_AFTER_SECONDS = 1
+
+/** After the pruning, in its batch: while a lane has not been walked to its end, or expired receipts are left, upkeep is due again soon. */
+export const hastenUpkeep = defineStatement<{ readonly now: string | null; readonly environment: string }>(
+  'hasten_upkeep',
+  (s) => `
+WITH ${CLOCK}, environment AS (SELECT id FROM ${s}.environments WHERE name = $2::text)
+UPDATE ${s}.meta m SET upkeep_at = least(m.upkeep_at, clock.at + make_interval(secs => ${MORE_AFTER_SECONDS}))
+FROM clock
+WHERE m.singleton AND (
+  EXISTS (SELECT FROM ${s}.lanes l WHERE l.environment_id = (SELECT id FROM environment) AND l.prune_cursor_at IS NOT NULL)
+  OR EXISTS (SELECT FROM ${s}.receipts t WHERE t.environment_id = (SELECT id FROM environment) AND t.expires_at <= clock.at))
+`,
+  (p) => [p.now, p.environment],
+)
+
 /** Lanes looked at in one pass of retention. */
 const LANES_PER_PASS = 50
 
