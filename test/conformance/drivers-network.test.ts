@@ -5,6 +5,7 @@ import {
   absentDatabases,
   type NetworkSubject,
   neonHttpSubject,
+  neonPackageSubject,
   neonWebsocketSubject,
   nodePostgresSubject,
   sql,
@@ -13,6 +14,7 @@ import {
 const drivers = [
   { driver: 'node-postgres', open: nodePostgresSubject },
   { driver: 'neon-http', open: neonHttpSubject },
+  { driver: 'neon-http over the package', open: neonPackageSubject },
   { driver: 'neon-websocket', open: neonWebsocketSubject },
 ] as const
 

@@ -1,10 +1,19 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { type Database, DatabaseError, type Statement, type Value } from '../../src/core/database.ts'
-import { neonHttpSubject, neonWebsocketSubject, nodePostgresSubject, pgliteSubject, type Subject, sql } from './subjects.ts'
+import {
+  neonHttpSubject,
+  neonPackageSubject,
+  neonWebsocketSubject,
+  nodePostgresSubject,
+  pgliteSubject,
+  type Subject,
+  sql,
+} from './subjects.ts'
 
 const drivers = [
   { driver: 'node-postgres', open: nodePostgresSubject },
   { driver: 'neon-http', open: neonHttpSubject },
+  { driver: 'neon-http over the package', open: neonPackageSubject },
   { driver: 'neon-websocket', open: neonWebsocketSubject },
   { driver: 'pglite', open: pgliteSubject },
 ] as const
@@ -57,7 +66,7 @@ describe.each(drivers)('driver $driver', ({ driver, open }) => {
   }
 
   test('says which driver it is', () => {
-    expect(database.driver).toBe(driver)
+    expect(database.driver).toBe(driver.split(' ')[0])
   })
 
   describe('reads', () => {

@@ -1,4 +1,5 @@
 import { PGlite } from '@electric-sql/pglite'
+import { neon, neonConfig } from '@neondatabase/serverless'
 import type { Database, Statement } from '../../src/core/database.ts'
 import { neonHttp } from '../../src/db/drivers/neon-http.ts'
 import { neonWebsocket } from '../../src/db/drivers/neon-websocket.ts'
@@ -39,6 +40,19 @@ export async function neonHttpSubject(): Promise<NetworkSubject> {
   const open = () => neonHttp(endpoint.connectionString, { endpoint: endpoint.httpUrl })
   return networkSubject(fresh, endpoint.faults, endpoint.close, open)
 }
+
+/** The same over what Neon's own package makes: it proves that the endpoint and our requests speak as that package does. */
+export async function neonPackageSubject(): Promise<NetworkSubject> {
+  const fresh = await oddDatabase()
+  const endpoint = await startNeonEndpoint({ target: fresh.connectionString })
+  const { host } = new URL(endpoint.connectionString)
+  packageEndpoints.set(host, endpoint.httpUrl)
+  neonConfig.fetchEndpoint = (hostname, port) => packageEndpoints.get(`${hostname}:${port}`) ?? ''
+  return networkSubject(fresh, endpoint.faults, endpoint.close, () => neonHttp(neon(endpoint.connectionString)))
+}
+
+/** Neon's setting is one for the whole process. */
+const packageEndpoints = new Map<string, string>()
 
 export async function neonWebsocketSubject(): Promise<NetworkSubject> {
   const fresh = await oddDatabase()
