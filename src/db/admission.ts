@@ -17,7 +17,7 @@ import { decideReceipts, readAdmissions, takeKeys, writeReceipts } from './state
 import { cancelRun, lockFamily, retakeKey, retryRun } from './statements/change-runs.ts'
 import { deliverSignal, forgetReceipt, readReceipt } from './statements/deliver-signals.ts'
 import { ensureEnvironment, ensureLanes, type InsertRunsParams, insertRuns, type LanesParams } from './statements/insert-runs.ts'
-import { creditParents, handOver, releaseKeys } from './statements/settle-outcomes.ts'
+import { creditParents, handOverLate, releaseKeys } from './statements/settle-outcomes.ts'
 import { UNIT_SEPARATOR } from './statements/statement.ts'
 
 /** How long an idempotency key is remembered, in milliseconds: 7 days, longer than any sender retries. */
@@ -373,7 +373,7 @@ async function cancel(
   const gates = (row.gates ?? []) as string[]
   // it may have been handed a gate's room while it waited in the window: pass it on
   if ((did === 'cancelled' || resent) && gates.length > 0)
-    await context.database.batch([handOver(schema, { environment, gates })])
+    await context.database.batch([handOverLate(schema, { environment, gates })])
   return { id, did, status: did === 'cancelled' ? 'cancelled' : (row.status as Status) }
 }
 

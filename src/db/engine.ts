@@ -16,10 +16,12 @@ import type {
 import { toClaimedRun, toInboxEntry, toJoinedChild } from './claimed-rows.ts'
 import { type StoreContext, sendRepeatable } from './context.ts'
 import { statementsOfFlush } from './flush.ts'
+import { finishHandovers } from './late-handover.ts'
 import { type ClaimRunsParams, claimRuns, recoverClaim } from './statements/claim-runs.ts'
 import { ensureEnvironment } from './statements/insert-runs.ts'
 import { dropLapsedClaims, endSolitude, extendClaims, readClaimed, rescueLost } from './statements/keep-claims.ts'
 import { loadChildren, loadInbox, readLanes } from './statements/load-satellites.ts'
+import { lockRuns } from './statements/lock-runs.ts'
 import { peekNext } from './statements/peek-next.ts'
 import { promoteDue } from './statements/promote-due.ts'
 import { declareLimits } from './statements/upkeep.ts'
@@ -106,7 +108,9 @@ function toClaimParams(context: StoreContext, request: ClaimRequest): ClaimRunsP
 async function claim(context: StoreContext, request: ClaimRequest): Promise<ClaimReply> {
   const statements = statementsOfClaim(context, request)
   try {
-    return await readClaim(context, request, statements, await context.database.batch(statements))
+    const replies = await context.database.batch(statements)
+    await finishHandovers(context, statements, replies)
+    return await readClaim(context, request, statements, replies)
   } catch (error) {
     if (!isLost(error)) throw error
     return recover(context, request)
@@ -188,6 +192,7 @@ async function flush(context: StoreContext, request: FlushRequest, next: ClaimRe
   const statements = [...own, ...riding]
   try {
     const replies = await context.database.batch(statements)
+    await finishHandovers(context, statements, replies)
     return {
       outcomes: toFlushed(request.outcomes, own, replies),
       claim: next ? await readClaim(context, next, riding, replies.slice(own.length)) : null,
@@ -195,10 +200,21 @@ async function flush(context: StoreContext, request: FlushRequest, next: ClaimRe
   } catch (error) {
     if (own.length === 0 || (riding.length === 0 && !isLost(error))) throw error
     // Either the claim that rode along failed, or the reply was lost. The outcomes are sent again alone, at once: they are guarded.
-    const { replies } = await sendRepeatable(context.database, own)
+    const again = isLost(error) ? behindFirst(context, request, own) : own
+    const { replies } = await sendRepeatable(context.database, again)
+    await finishHandovers(context, again, replies)
     const recovered = next && isLost(error) ? await recover(context, next) : null
-    return { outcomes: toFlushed(request.outcomes, own, replies), claim: recovered }
+    return { outcomes: toFlushed(request.outcomes, again, replies), claim: recovered }
   }
+}
+
+/**
+ * A batch whose reply was lost may still be running, and holds its rows as long. Waiting for them in a statement before the others, what
+ * is sent again sees what the first has written; in the same one it would see the rows changed and no history of it, which means stale.
+ */
+function behindFirst(context: StoreContext, request: FlushRequest, own: readonly Statement[]): readonly Statement[] {
+  if (own[0]?.name === 'lock_runs' || request.outcomes.length === 0) return own
+  return [lockRuns(context.schema, { ids: request.outcomes.map((outcome) => outcome.run.id) }), ...own]
 }
 
 /** `apply_outcomes` answers the exceptions only. */

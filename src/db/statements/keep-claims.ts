@@ -54,7 +54,8 @@ export interface RescueLostParams {
  * Takes back runs whose claim has lapsed: one loss each, then back into the window, behind the others, where a run with a loss is claimed
  * alone. A run that was lost alone pauses first, longer each time: if it is what kills its host, others get their turn. Bounded, oldest
  * lease first, SKIP LOCKED. The loss is nobody's transition in history: under the old claim it would pass for the outcome that comes too
- * late. The slots they held are given back at once; the claim goes when none of its runs is left.
+ * late. The slots they held are given back at once; a run whose counter somebody else has locked is left to the next pass, since a
+ * claim, with which this rides, never waits. The claim goes when none of its runs is left.
  */
 export const rescueLost = defineStatement<RescueLostParams>(
   'rescue_lost',
@@ -67,18 +68,30 @@ lapsed AS MATERIALIZED (
   FOR UPDATE OF c SKIP LOCKED
 ),
 held AS MATERIALIZED (
-  SELECT r.ctid AS place, r.id, r.claimed_by AS claim_id, r.updated_at AS since, i.alone OR r.losses > 0 AS lonely
+  SELECT r.ctid AS place, r.id, r.claimed_by AS claim_id, r.updated_at AS since, i.alone OR r.losses > 0 AS lonely, r.gates
   FROM (SELECT l.id AS claim_id, l.alone, x.run_id FROM lapsed l CROSS JOIN LATERAL unnest(l.run_ids) AS x(run_id)) i
   JOIN ${s}.runs r ON r.id = i.run_id AND r.claimed_by = i.claim_id AND r.status = 'running'
   LIMIT (SELECT $3::int)
   FOR NO KEY UPDATE OF r SKIP LOCKED
 ),
+counters AS MATERIALIZED (
+  SELECT c.gate FROM ${s}.limit_counters c
+  WHERE c.environment_id = (SELECT id FROM ${s}.environments WHERE name = $2::text) AND c.gate = ANY (ARRAY(SELECT DISTINCT unnest(h.gates) FROM held h)) AND c.shard = 0
+  ORDER BY c.gate FOR UPDATE SKIP LOCKED
+),
+given AS MATERIALIZED (
+  SELECT h.* FROM held h
+  WHERE h.gates IS NULL OR NOT EXISTS (
+    SELECT FROM unnest(h.gates) AS g(gate)
+    JOIN ${s}.limit_counters c ON c.environment_id = (SELECT id FROM ${s}.environments WHERE name = $2::text) AND c.gate = g.gate AND c.shard = 0
+    WHERE g.gate NOT IN (SELECT k.gate FROM counters k))
+),
 rescued AS (
   UPDATE ${s}.runs r
   SET status = 'pending', claimed_by = NULL, seq = r.seq + 1, losses = r.losses + 1, lonely_losses = r.lonely_losses + h.lonely::int, updated_at = clock.at,
       available_at = clock.at, timer_at = CASE WHEN h.lonely THEN clock.at + make_interval(secs => ${LONELY_PAUSE_SECONDS} * power(${LONELY_PAUSE_FACTOR}, least(r.lonely_losses, 5))) END
-  FROM clock, held h
-  WHERE r.ctid = ANY (ARRAY(SELECT x.place FROM held x)) AND h.id = r.id AND r.status = 'running'
+  FROM clock, given h
+  WHERE r.ctid = ANY (ARRAY(SELECT x.place FROM given x)) AND h.id = r.id AND r.status = 'running'
   RETURNING r.id, r.seq, r.visit, r.failures, r.losses, r.step, r.gates, r.environment_id, r.lane_id, r.priority, r.available_at, r.position, r.hold, r.timer_at, r.updated_at
 ),
 recorded AS (
@@ -93,14 +106,10 @@ windowed AS (
 freed AS (
   SELECT x.environment_id, g.gate, count(*)::int AS n FROM rescued x CROSS JOIN LATERAL unnest(x.gates) AS g(gate) WHERE x.gates IS NOT NULL GROUP BY x.environment_id, g.gate
 ),
-counters AS MATERIALIZED (
-  SELECT c.environment_id, c.gate FROM ${s}.limit_counters c JOIN freed f ON f.environment_id = c.environment_id AND f.gate = c.gate
-  WHERE c.shard = 0 ORDER BY c.gate FOR UPDATE OF c
-),
 credited AS (
   UPDATE ${s}.limit_counters c SET held = greatest(c.held - f.n, 0)
-  FROM freed f, counters k
-  WHERE c.environment_id = f.environment_id AND c.gate = f.gate AND c.shard = 0 AND k.environment_id = f.environment_id AND k.gate = f.gate
+  FROM freed f
+  WHERE c.environment_id = f.environment_id AND c.gate = f.gate AND c.shard = 0
 )
 SELECT count(*)::int AS rescued, ARRAY(SELECT f.gate FROM freed f) AS gates FROM rescued
 `,
