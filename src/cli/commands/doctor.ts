@@ -1,0 +1,104 @@
+import { BUILD, SCHEMA_VERSION } from '../../core/build.ts'
+import type { Database } from '../../core/database.ts'
+import { fromMs } from '../../core/duration.ts'
+import type { HealthRecord } from '../../core/store.ts'
+import { createStore } from '../../db/store.ts'
+import type { Command, CommandCall } from '../command.ts'
+import { apiUrl } from '../with-api.ts'
+import { DATABASE_OPTIONS, ENVIRONMENT_OPTION, withDatabase } from '../with-database.ts'
+
+/** Ticks come with writes, alarms and the platform's cron, which on Vercel's free plan is daily: later is nowhere meant. */
+const LATE_TICK_MS = 25 * 3_600_000
+/** Work that is due for longer is worked on by nobody. */
+const LATE_WORK_MS = 15 * 60_000
+
+export const doctorCommand: Command = {
+  name: 'doctor',
+  does: 'looks whether database, schema and engine are well; exit code 1 when something is not',
+  options: {
+    ...DATABASE_OPTIONS,
+    ...ENVIRONMENT_OPTION,
+    api: { kind: 'text', does: 'look at this API as well. Default: PAWL_URL, if it is set' },
+  },
+  run: async (call) => {
+    const findings = [nodeFinding(), ...(await databaseFindings(call)), ...(await apiFindings(call))]
+    for (const { isWell, text } of findings) call.terminal.print(`${isWell ? 'ok  ' : 'FAIL'}  ${text}`)
+    return findings.every(({ isWell }) => isWell) ? 0 : 1
+  },
+}
+
+interface Finding {
+  readonly isWell: boolean
+  readonly text: string
+}
+
+function nodeFinding(): Finding {
+  return {
+    isWell: Number(process.versions.node.split('.')[0]) >= 20,
+    text: `Node ${process.versions.node} (20.11 or newer is needed)`,
+  }
+}
+
+async function databaseFindings(call: CommandCall): Promise<readonly Finding[]> {
+  if (call.text('url') === undefined && call.env.DATABASE_URL === undefined) return []
+  try {
+    return await withDatabase(call, (database) => examine(call, database))
+  } catch (error) {
+    return [{ isWell: false, text: `database: ${error instanceof Error ? error.message : String(error)}` }]
+  }
+}
+
+async function examine(call: CommandCall, database: Database): Promise<readonly Finding[]> {
+  const [row] = await database.query({
+    name: 'server_version',
+    text: "SELECT current_setting('server_version') AS version",
+    params: [],
+  })
+  const reached = { isWell: true, text: `database: reached over ${database.driver}, PostgreSQL ${row?.version}` }
+  try {
+    const store = createStore({ database, schema: call.text('schema'), environment: call.text('environment') })
+    return [reached, ...healthFindings(await store.health())]
+  } catch (error) {
+    return [
+      reached,
+      { isWell: false, text: `schema: ${error instanceof Error ? error.message : String(error)} (has it been migrated?)` },
+    ]
+  }
+}
+
+function healthFindings({
+  now,
+  schemaVersion,
+  minBuild,
+  lastTickAt,
+  lastTickSource,
+  oldestDueAt,
+}: HealthRecord): readonly Finding[] {
+  const ago = (ms: number): string => fromMs(Math.max(0, Math.round((now - ms) / 1_000) * 1_000))
+  return [
+    {
+      isWell: schemaVersion >= SCHEMA_VERSION && minBuild <= BUILD,
+      text: `schema: version ${schemaVersion}, this build needs ${SCHEMA_VERSION}${schemaVersion < SCHEMA_VERSION ? ': migrate' : ''}`,
+    },
+    {
+      isWell: lastTickAt !== null && now - lastTickAt < LATE_TICK_MS,
+      text:
+        lastTickAt === null ? 'engine: it has never ticked' : `engine: last tick ${ago(lastTickAt)} ago, by ${lastTickSource}`,
+    },
+    {
+      isWell: oldestDueAt === null || now - oldestDueAt < LATE_WORK_MS,
+      text: oldestDueAt === null ? 'work: nothing is due' : `work: the oldest due run has waited for ${ago(oldestDueAt)}`,
+    },
+  ]
+}
+
+async function apiFindings(call: CommandCall): Promise<readonly Finding[]> {
+  if (call.text('api') === undefined && call.env.PAWL_URL === undefined) return []
+  const url = `${apiUrl(call).replace(/\/+$/, '')}/healthz`
+  try {
+    const response = await fetch(url, { signal: AbortSignal.timeout(10_000) })
+    return [{ isWell: response.ok, text: `API: ${url} answers ${response.status}` }]
+  } catch (error) {
+    return [{ isWell: false, text: `API: ${url} cannot be reached (${error instanceof Error ? error.message : String(error)})` }]
+  }
+}

@@ -1,0 +1,206 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { createServer, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { createInterface } from 'node:readline'
+import { fileURLToPath } from 'node:url'
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
+import manifest from '../../package.json' with { type: 'json' }
+import { runCommandLine } from '../../src/cli/command-line.ts'
+import { createClient } from '../../src/client/index.ts'
+import { type NodeHost, node } from '../../src/hosts/node.ts'
+import { VERSION } from '../../src/hosts/version.ts'
+import { type FreshDatabase, freshDatabase } from '../support/database.ts'
+import { pawl } from './app.ts'
+
+const MAIN = fileURLToPath(new URL('../../src/cli/main.ts', import.meta.url))
+const APP = fileURLToPath(new URL('./app.ts', import.meta.url))
+
+interface Said {
+  readonly code: number | null
+  readonly out: string
+  readonly err: string
+}
+
+/** In this process: a new one takes a second, and only what ends with it needs it. */
+async function run(args: readonly string[], env: Readonly<Record<string, string>> = {}): Promise<Said> {
+  const [out, err]: [string[], string[]] = [[], []]
+  const terminal = { print: (line: string) => void out.push(line), tell: (line: string) => void err.push(line) }
+  const code = await runCommandLine(args, { terminal, env })
+  return { code, out: out.join('\n'), err: err.join('\n') }
+}
+
+function begin(args: readonly string[]): ChildProcess {
+  const { DATABASE_URL: _, ...env } = process.env
+  return spawn(process.execPath, [MAIN, ...args], { env, stdio: ['ignore', 'pipe', 'pipe'] })
+}
+
+const cleanups: (() => unknown)[] = []
+afterEach(async () => {
+  for (const cleanup of cleanups.splice(0).reverse()) await cleanup()
+})
+
+describe('pawl', () => {
+  test('says what it can, and what is wrong in one line', async () => {
+    const help = await run(['--help'])
+    expect(help.code).toBe(0)
+    expect(help.out).toContain('migrate')
+    expect(await run(['dance'])).toMatchObject({
+      code: 2,
+      out: '',
+      err: expect.stringMatching(/^pawl: there is no command dance\..*$/),
+    })
+    expect(await run(['runs', '--colour', 'red'])).toMatchObject({
+      code: 2,
+      err: expect.stringMatching(/^pawl runs: [^\n]*--colour[^\n]*$/),
+    })
+    expect(await run(['migrate'])).toMatchObject({ code: 2, err: 'pawl migrate: no database: give --url or set DATABASE_URL' })
+    expect(await run(['spawn', 'double', '{n:1}'])).toMatchObject({
+      code: 2,
+      err: expect.stringContaining('<input> is not JSON'),
+    })
+  })
+
+  test('says the version of the package', async () => {
+    expect(VERSION).toBe(manifest.version)
+    expect(await run(['--version'])).toEqual({ code: 0, out: manifest.version, err: '' })
+  })
+
+  test('check lists the definitions of an application', async () => {
+    const { code, out } = await run(['check', '--app', APP])
+    expect(code).toBe(0)
+    expect(out).toMatch(/double +1 +job/)
+    expect(await run(['check', '--app', 'nowhere.ts'])).toMatchObject({
+      code: 2,
+      err: 'pawl check: --app: there is no file nowhere.ts',
+    })
+  })
+})
+
+describe('pawl migrate', () => {
+  test('brings a database to this build, and prints the SQL that does the same', async () => {
+    const empty = await freshDatabase(18, { empty: true })
+    cleanups.push(empty.close)
+    const first = await run(['migrate'], { DATABASE_URL: empty.connectionString })
+    expect(first).toMatchObject({ code: 0, out: expect.stringContaining('the schema went from version 0') })
+    const again = await run(['migrate', '--url', empty.connectionString])
+    expect(again).toMatchObject({ code: 0, out: expect.stringContaining('nothing to do') })
+    const printed = await run(['migrate', '--print', '--schema', 'elsewhere'])
+    await empty.pool().query(printed.out)
+    expect(await run(['migrate', '--url', empty.connectionString, '--schema', 'elsewhere'])).toMatchObject({
+      out: expect.stringContaining('nothing to do'),
+    })
+  })
+
+  test('tells a server that is away in one line, without the password', async () => {
+    const { code, err } = await run(['migrate', '--url', 'postgres://somebody:secret@127.0.0.1:1/nothing'])
+    expect(code).toBe(1)
+    expect(err).toMatch(/^pawl migrate: [^\n]+$/)
+    expect(err).not.toContain('secret')
+  })
+})
+
+describe('pawl against a server', () => {
+  let fresh: FreshDatabase
+  let host: NodeHost
+  beforeAll(async () => {
+    fresh = await freshDatabase()
+    host = await node(pawl, { database: fresh.connectionString, rootKey: 'root-key' })
+  })
+  afterAll(async () => {
+    await host.close()
+    await fresh.close()
+  })
+  const call = (...args: string[]) => run(args, { PAWL_URL: host.url, PAWL_API_KEY: 'root-key' })
+
+  test('keys makes a key that works, with the scopes it was given, until it is revoked', async () => {
+    const database = { DATABASE_URL: fresh.connectionString }
+    const made = await run(['keys', 'create', '--name', 'reader', '--scopes', 'runs:read', '--expires-in', '1 day'], database)
+    expect(made).toMatchObject({ code: 0, out: expect.stringMatching(/^pawl_[\w-]{43}$/) })
+    const withKey = (...args: string[]) => run(args, { PAWL_URL: host.url, PAWL_API_KEY: made.out })
+    expect((await withKey('runs')).code).toBe(0)
+    expect(await withKey('spawn', 'double', '{"n":1}')).toMatchObject({ code: 1, err: expect.stringContaining('(forbidden)') })
+    const listed = await run(['keys', 'list'], database)
+    expect(listed.out).toMatch(/reader +default +valid until/)
+    expect(listed.out).not.toContain(made.out)
+    const id = /key (\S+) "reader"/.exec(made.err)?.[1] ?? ''
+    expect((await run(['keys', 'revoke', id], database)).code).toBe(0)
+    expect((await run(['keys', 'list'], database)).out).toMatch(/reader +default +revoked/)
+    expect(await run(['keys', 'create', '--scopes', 'everything'], database)).toMatchObject({ code: 2 })
+  })
+
+  test('spawn gives the id, and the result when it is asked to wait', async () => {
+    const spawned = await call('spawn', 'double', '{"n":21}', '--wait', '20s')
+    expect(spawned.code).toBe(0)
+    expect(spawned.out.split('\n')).toEqual([expect.stringMatching(/^[0-9a-f-]{36}$/), '42'])
+    expect(await call('spawn', 'nothing')).toMatchObject({ code: 1, err: expect.stringContaining('(unknown_definition)') })
+  })
+
+  test('signal, runs and show take a machine to its end and tell of it', async () => {
+    const { out: id } = await call('spawn', 'door', '{"n":7}')
+    expect((await call('signal', 'open', '{"by":"me"}', '--key', 'door:7')).code).toBe(0)
+    await createClient<typeof pawl>({ url: host.url, key: 'root-key' }).result('door', id, { wait: '20s' })
+    const { out: listed } = await call('runs', '--definition', 'door', '--status', 'completed')
+    expect(listed).toMatch(new RegExp(`${id} +completed +door`))
+    const { out: shown } = await call('show', id)
+    expect(shown).toMatch(/result +"?me"?/)
+    expect(shown).toMatch(/shut +1 +wait/)
+    expect(JSON.parse((await call('show', id, '--json')).out)).toMatchObject({ id, status: 'completed', result: 'me' })
+    expect(await call('show', crypto.randomUUID())).toMatchObject({ code: 1, err: expect.stringContaining('(not_found)') })
+    expect(await call('signal', 'open')).toMatchObject({ code: 2 })
+  })
+
+  test('doctor finds nothing wrong here, and says what is wrong elsewhere', async () => {
+    const well = await run(['doctor', '--url', fresh.connectionString, '--api', host.url])
+    expect(well.out).not.toContain('FAIL')
+    expect(well.code).toBe(0)
+    const empty = await freshDatabase(18, { empty: true })
+    cleanups.push(empty.close)
+    const ill = await run(['doctor', '--url', empty.connectionString, '--api', 'http://127.0.0.1:1'])
+    expect(ill.code).toBe(1)
+    expect(ill.out).toMatch(/FAIL +schema:[^\n]*migrated/)
+    expect(ill.out).toMatch(/FAIL +API:/)
+  })
+})
+
+describe('the process', () => {
+  test('prints to its output, errors beside it, and ends with the code', async () => {
+    const child = begin(['migrate'])
+    const line = once(createInterface({ input: child.stderr! }), 'line')
+    expect((await once(child, 'close'))[0]).toBe(2)
+    expect((await line)[0]).toBe('pawl migrate: no database: give --url or set DATABASE_URL')
+  })
+})
+
+describe('pawl dev', () => {
+  /** Keeps requests until the test answers them. */
+  async function startHolder() {
+    let arrived: (response: ServerResponse) => void = () => {}
+    const response = new Promise<ServerResponse>((resolve) => {
+      arrived = resolve
+    })
+    const server = createServer((_, held) => arrived(held))
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+    cleanups.push(() => server.close())
+    return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/`, response }
+  }
+
+  test('C050 SIGTERM in the middle of a run lets it finish, and the process ends with 0', async () => {
+    const fresh = await freshDatabase()
+    cleanups.push(fresh.close)
+    const holder = await startHolder()
+    const child = begin(['dev', '--app', APP, '--url', fresh.connectionString, '--port', '0'])
+    cleanups.push(() => child.kill('SIGKILL'))
+    const [line] = await once(createInterface({ input: child.stdout! }), 'line')
+    const client = createClient<typeof pawl>({ url: String(line).split('/v1')[0] ?? '' })
+    const { id } = await client.spawn('held', { url: holder.url })
+    const response = await holder.response
+    const stopping = once(createInterface({ input: child.stderr! }), 'line')
+    child.kill('SIGTERM')
+    expect((await stopping)[0]).toContain('SIGTERM')
+    response.end('done')
+    expect((await once(child, 'close'))[0]).toBe(0)
+    const { rows } = await fresh.pool().query('SELECT id, status FROM pawl.runs')
+    expect(rows).toEqual([{ id, status: 'completed' }])
+  })
+})
