@@ -2,11 +2,12 @@ import { describe, expect, test } from 'vitest'
 import type { Database } from '../../src/core/database.ts'
 import type { TickReport } from '../../src/core/tick.ts'
 import { IsolateKicks } from '../../src/hosts/isolate-kicks.ts'
+import { job } from '../../src/index.ts'
 import { startEngine } from '../support/engine.ts'
 import { double, Gates } from './definitions.ts'
 
-/** Holds the batch that begins the shared upkeep until the test lets it go. */
-function holdUpkeep(database: Database, gates: Gates): Database {
+/** Holds the answers to batches with that statement until the test lets them go. */
+function holdAnswers(database: Database, statement: string, gates: Gates): Database {
   return {
     driver: database.driver,
     get requests() {
@@ -14,8 +15,9 @@ function holdUpkeep(database: Database, gates: Gates): Database {
     },
     query: (statement) => database.query(statement),
     batch: async (statements) => {
-      if (statements.some(({ name }) => name === 'take_upkeep')) await gates.pass('upkeep')
-      return database.batch(statements)
+      const answer = await database.batch(statements)
+      if (statements.some(({ name }) => name === statement)) await gates.pass(statement)
+      return answer
     },
     close: () => database.close(),
   }
@@ -24,16 +26,59 @@ function holdUpkeep(database: Database, gates: Gates): Database {
 describe('a ticker', () => {
   test('C250 a kick while the pass does its upkeep is part of that pass, and is waited for', async () => {
     const gates = new Gates()
-    const engine = await startEngine({ definitions: [double], wrap: (database) => holdUpkeep(database, gates) })
+    const engine = await startEngine({ definitions: [double], wrap: (database) => holdAnswers(database, 'take_upkeep', gates) })
     try {
       const pass = engine.ticker.kick('first')
-      await gates.reached('upkeep')
+      await gates.reached('take_upkeep')
       const id = await engine.spawnId('double', { n: 4 })
       const kicked = engine.ticker.kick('second')
-      gates.open('upkeep')
+      gates.open('take_upkeep')
       expect(await kicked).toBe(await pass)
       expect(await pass).toMatchObject({ completed: 1 })
       expect(await engine.run(id)).toMatchObject({ status: 'completed', result: 8 })
+    } finally {
+      await engine.close()
+    }
+  })
+})
+
+describe('a tick with a budget of time', () => {
+  test('C246 claims only what fits into the time that is left, and leaves the rest untouched', async () => {
+    let now = 0
+    const slow = job({
+      name: 'slow',
+      timeout: '10s',
+      run: () => {
+        now += 1_000
+      },
+    })
+    const budget = { wallMs: 14_500, concurrency: 1, batch: 1 }
+    const engine = await startEngine({ definitions: [slow], budget, nowMs: () => now })
+    try {
+      for (let index = 0; index < 10; index += 1) await engine.spawnId('slow')
+      // at 3.5 s less than ten seconds and the reserve for the last flush are left
+      expect(await engine.tick()).toMatchObject({ completed: 4, more: true })
+      const left = await engine.sql<string>("SELECT status FROM pawl.runs WHERE status <> 'completed'")
+      expect(left).toEqual(Array.from({ length: 6 }, () => 'pending'))
+      expect(await engine.sql('SELECT count(*)::int FROM pawl.claims')).toEqual([0])
+    } finally {
+      await engine.close()
+    }
+  })
+
+  test('C246 gives back at once what it had claimed and not started when it was told to stop', async () => {
+    const gates = new Gates()
+    const engine = await startEngine({ definitions: [double], wrap: (database) => holdAnswers(database, 'claim_runs', gates) })
+    try {
+      const ids = [await engine.spawnId('double', { n: 1 }), await engine.spawnId('double', { n: 2 })]
+      const tick = engine.ticker.kick('test')
+      await gates.reached('claim_runs')
+      const stopped = engine.ticker.stop()
+      gates.open('claim_runs')
+      await stopped
+      expect(await tick).toMatchObject({ claimed: 2, released: 2, completed: 0 })
+      for (const id of ids) expect(await engine.run(id)).toMatchObject({ status: 'pending', losses: 0, attempt: 0 })
+      expect(await engine.ticker.tick('another')).toMatchObject({ completed: 2 })
     } finally {
       await engine.close()
     }
