@@ -1,6 +1,7 @@
 import type { AnyDefinition } from '../core/definition.ts'
 import type { Duration } from '../core/duration.ts'
 import { PawlError } from '../core/errors.ts'
+import { type Eventual, isThenable, whenReady } from '../core/eventual.ts'
 import { parseInput } from '../core/new-run.ts'
 import type { RunError } from '../core/outcome.ts'
 import type { Registry } from '../core/registry.ts'
@@ -21,29 +22,49 @@ export interface ExecuteParams {
   readonly random: () => number
 }
 
-/** Runs one step and gives its outcome, ready to be committed. Never throws and never takes longer than the step's timeout. */
-export async function executeStep(params: ExecuteParams): Promise<CommittedOutcome> {
+/**
+ * Runs one step and gives its outcome, ready to be committed: at once where neither handler nor schemas give a promise. Never throws and
+ * never takes longer than the step's timeout.
+ */
+export function executeStep(params: ExecuteParams): Eventual<CommittedOutcome> {
   const { run, definition, abort, surroundings, remainingMs, heartbeat, random, registry } = params
   const startedAt = performance.now()
   const values: { input: unknown; state: unknown } = { input: run.input, state: run.state }
   const contextFor = (failure?: { readonly error: RunError; readonly thrown: unknown }) =>
     createContext({ run, definition, ...values, abortSignal: abort.signal, surroundings, remainingMs, heartbeat, failure })
-  const call = async (): Promise<unknown> => {
+  const call = (): unknown => {
     const step = definition.steps[run.step]
     if (step === undefined)
       throw new PawlError('invalid_state', `"${definition.name}" version ${definition.version} has no step "${run.step}".`)
-    values.input = await parseInput(definition, run.input)
-    if (definition.kind === 'machine')
-      values.state = await parseOptional(definition.state, run.state, { code: 'invalid_state', field: 'state' })
-    return step(contextFor())
+    return whenReady(parseInput(definition, run.input), (input) =>
+      whenReady(parseState(definition, run.state), (state) => {
+        values.input = input
+        values.state = state
+        return step(contextFor())
+      }),
+    )
   }
-  const result = await withinTimeout(call, definition.timeoutMs, abort)
-  const elapsedMs = performance.now() - startedAt
-  return settle({ run, definition, registry, result, elapsedMs, contextFor, random })
+  const end = (result: StepResult): Eventual<CommittedOutcome> =>
+    settle({ run, definition, registry, result, elapsedMs: performance.now() - startedAt, contextFor, random })
+  const result = attempt(call)
+  if (result.kind === 'thrown' || !isThenable(result.value)) return end(result)
+  return withinTimeout(result.value, definition.timeoutMs, abort).then(end)
+}
+
+function parseState(definition: AnyDefinition, state: unknown): unknown {
+  return definition.kind === 'machine' ? parseOptional(definition.state, state, { code: 'invalid_state', field: 'state' }) : state
+}
+
+function attempt(call: () => unknown): StepResult {
+  try {
+    return { kind: 'returned', value: call() }
+  } catch (thrown) {
+    return { kind: 'thrown', thrown }
+  }
 }
 
 /** A handler against its timeout: one that does not stop is left behind, its outcome is not waited for. */
-function withinTimeout(call: () => Promise<unknown>, timeoutMs: number, abort: AbortController): Promise<StepResult> {
+function withinTimeout(work: PromiseLike<unknown>, timeoutMs: number, abort: AbortController): Promise<StepResult> {
   return new Promise((resolve) => {
     const timer = setTimeout(() => {
       const thrown = new Error(`The step took longer than its timeout of ${timeoutMs} ms.`)
@@ -54,7 +75,7 @@ function withinTimeout(call: () => Promise<unknown>, timeoutMs: number, abort: A
       clearTimeout(timer)
       resolve(result)
     }
-    call().then(
+    work.then(
       (value) => end({ kind: 'returned', value }),
       (thrown: unknown) => end({ kind: 'thrown', thrown }),
     )

@@ -12,6 +12,7 @@ export interface InHand {
 export class Hand {
   readonly #runs = new Map<string, InHand>()
   readonly #openRuns = new Map<string, number>()
+  #lossy = 0
   #ended: string[] = []
   #solitary: string | null = null
 
@@ -25,8 +26,7 @@ export class Hand {
 
   /** A run that has lost its host before is in hand: nothing is taken beside it. */
   get isSolo(): boolean {
-    for (const { run } of this.#runs.values()) if (run.losses > 0) return true
-    return false
+    return this.#lossy > 0
   }
 
   /** The claim that was taken with nothing else in hand and has had no company since. */
@@ -43,6 +43,7 @@ export class Hand {
   take(run: ClaimedRun, inlineSteps: number): InHand {
     const held: InHand = { run, abort: new AbortController(), inlineSteps }
     this.#runs.set(run.id, held)
+    if (run.losses > 0) this.#lossy += 1
     return held
   }
 
@@ -56,6 +57,8 @@ export class Hand {
   }
 
   drop(id: string): void {
+    const held = this.#runs.get(id)
+    if (held && held.run.losses > 0) this.#lossy -= 1
     this.#runs.delete(id)
   }
 

@@ -11,6 +11,7 @@ import { executeStep } from './execute.ts'
 import { Hand, type InHand } from './hand.ts'
 import { toLeaseMs } from './lease.ts'
 import { createTally, type Tally } from './report.ts'
+import { loadSatellites } from './satellites.ts'
 import { asContinuation, continued, countLeaving, ended, isLeaving, refused, released } from './settle.ts'
 
 export interface InvocationParams {
@@ -65,6 +66,8 @@ export class Invocation {
   #lastClaimWasFull = false
   #emptyClaims = 0
   #gathering = false
+  /** A reply is being read: what ends at once goes out together, when all of it has been read. */
+  #reading = false
   #laneCursor = 0
   #peek: Peek | null = null
   #failure: unknown
@@ -205,16 +208,19 @@ export class Invocation {
     this.#expected += claim?.limit ?? 0
     this.#poked = false
     try {
-      if (outcomes.length === 0 && endedClaims.length === 0 && claim) {
-        this.#received(claim, await this.#params.store.claim(claim))
-      } else {
-        const reply = await this.#params.store.flush({ outcomes, endedClaims }, claim)
-        for (const [index, outcome] of outcomes.entries()) this.#flushed(outcome, reply.outcomes[index] ?? { kind: 'stale' })
-        if (claim) this.#received(claim, reply.claim)
-      }
+      const isClaimAlone = outcomes.length === 0 && endedClaims.length === 0 && claim !== null
+      const reply = isClaimAlone
+        ? { outcomes: [], claim: await this.#params.store.claim(claim) }
+        : await this.#params.store.flush({ outcomes, endedClaims }, claim)
+      this.#reading = true
+      outcomes.forEach((outcome, index) => {
+        this.#flushed(outcome, reply.outcomes[index] ?? { kind: 'stale' })
+      })
+      if (claim) this.#received(claim, reply.claim)
     } catch (error) {
       await this.#flushFailed(outcomes, error)
     } finally {
+      this.#reading = false
       this.#onWire -= 1
       this.#expected -= claim?.limit ?? 0
     }
@@ -245,7 +251,8 @@ export class Invocation {
     if (reply.runs.length > 0) {
       this.#emptyClaims = 0
       this.#hand.open(claim, reply.runs.length)
-      for (const run of reply.runs) this.#start(run, 0)
+      const taken = reply.runs.map((run) => this.#hand.take(run, 0))
+      for (const held of taken) this.#start(held)
       return
     }
     if (reply.peek?.more && !this.#poked) this.#pauseAfterEmptyClaim()
@@ -267,20 +274,23 @@ export class Invocation {
     )
   }
 
-  #start(run: ClaimedRun, inlineSteps: number): void {
-    const held = this.#hand.take(run, inlineSteps)
+  #start(held: InHand): void {
+    const { run } = held
     const definition = this.#params.registry.find(run.definition, run.version)
     if (this.#stopping || definition === undefined) this.#post(held, released(run))
     else if (run.cancelRequested) this.#post(held, ended(run, 'cancelled'))
     else if (run.lonelyLosses >= MAX_LONELY_LOSSES) this.#post(held, ended(run, 'lost'))
-    else void this.#execute(held, definition).catch((error) => this.#fail(error))
+    else if (!run.inboxMore && !run.childrenMore) this.#execute(held, run, definition)
+    else {
+      const loading = loadSatellites(this.#params.store, run)
+      loading.then((whole) => this.#execute(held, whole, definition)).catch((error) => this.#fail(error))
+    }
   }
 
-  async #execute(held: InHand, definition: AnyDefinition): Promise<void> {
+  /** `run`: what is held, with all that belongs to it. */
+  #execute(held: InHand, run: ClaimedRun, definition: AnyDefinition): void {
     const { registry, surroundings, random } = this.#params
-    const isWhole = !held.run.inboxMore && !held.run.childrenMore
-    const run = isWhole ? held.run : await this.#withSatellites(held.run)
-    const outcome = await executeStep({
+    const outcome = executeStep({
       run,
       definition,
       registry,
@@ -290,25 +300,15 @@ export class Invocation {
       heartbeat: async (extendBy) => this.#heartbeat(run, toLeaseMs(extendBy, definition)),
       random,
     })
-    if (!this.#hand.holds(held)) return
-    this.#post(held, this.#mayContinue(held, definition, outcome) ? asContinuation(outcome) : outcome)
+    if (outcome instanceof Promise) {
+      outcome.then((ready) => this.#executed(held, definition, ready)).catch((error) => this.#fail(error))
+      return
+    }
+    this.#executed(held, definition, outcome)
   }
 
-  /** What did not come with the claim, because there is much of it. */
-  async #withSatellites(run: ClaimedRun): Promise<ClaimedRun> {
-    const inbox = [...run.inbox]
-    const children = [...run.children]
-    for (let more = run.inboxMore; more; ) {
-      const page = await this.#params.store.loadInbox(run.id, run.awaits, inbox.at(-1)?.id ?? '0')
-      inbox.push(...page)
-      more = page.length > 0
-    }
-    for (let more = run.childrenMore && run.joinSeq !== null; more; ) {
-      const page = await this.#params.store.loadChildren(run.id, run.joinSeq ?? 0, children.at(-1)?.index ?? -1)
-      children.push(...page)
-      more = page.length > 0
-    }
-    return { ...run, inbox, children, inboxMore: false, childrenMore: false }
+  #executed(held: InHand, definition: AnyDefinition, outcome: CommittedOutcome): void {
+    this.#post(held, this.#mayContinue(held, definition, outcome) ? asContinuation(outcome) : outcome)
   }
 
   async #heartbeat(run: ClaimedRun, leaseMs: number): Promise<void> {
@@ -330,6 +330,7 @@ export class Invocation {
   #post(held: InHand, outcome: CommittedOutcome): void {
     if (!this.#hand.holds(held)) return
     this.#outbox.push(outcome)
+    if (this.#reading) return
     if (this.#outbox.length + this.#sent.size >= this.#hand.size) {
       this.#pump()
       return
@@ -349,7 +350,7 @@ export class Invocation {
     this.tally.count(outcome, answer)
     if (answer.kind === 'applied' && answer.status === 'running' && held) {
       this.#hand.drop(outcome.run.id)
-      this.#start(continued(outcome), held.inlineSteps + 1)
+      this.#start(this.#hand.take(continued(outcome), held.inlineSteps + 1))
       return
     }
     // asked to go on here but lost or cancelled meanwhile: nothing of it is left in hand

@@ -3,10 +3,13 @@ import { MAX_PAYLOAD_BYTES } from '../core/bounds.ts'
 import type { StepContextRuntime } from '../core/context.ts'
 import type { AnyDefinition } from '../core/definition.ts'
 import { isPawlError } from '../core/errors.ts'
-import { toStored } from '../core/json.ts'
+import { type Eventual, whenReady } from '../core/eventual.ts'
+import { type StoredJson, toStored } from '../core/json.ts'
 import { toNewRun } from '../core/new-run.ts'
 import {
   type CommitStatement,
+  type DoneOutcome,
+  type FailOutcome,
   isNonRetryable,
   type JoinOutcome,
   type NextOutcome,
@@ -43,14 +46,15 @@ export interface SettleParams {
 const UNSTORABLE = ['invalid_result', 'invalid_error', 'payload_too_large'] as const
 
 /** Always gives an outcome: whatever goes wrong on the way is a failure of the step. */
-export async function settle(params: SettleParams): Promise<CommittedOutcome> {
+export function settle(params: SettleParams): Eventual<CommittedOutcome> {
   const { result } = params
   if (result.kind === 'thrown') return settleFailure(params, result.thrown, result.code)
+  const asFailure = (error: unknown) => settleFailure(params, error, undefined)
   try {
-    const outcome = toOutcome(params.definition.kind, result.value)
-    return await toCommitted(params, outcome)
+    const outcome = toCommitted(params, toOutcome(params.definition.kind, result.value))
+    return outcome instanceof Promise ? outcome.catch(asFailure) : outcome
   } catch (error) {
-    return settleFailure(params, error, undefined)
+    return asFailure(error)
   }
 }
 
@@ -86,7 +90,7 @@ function byPolicy(params: SettleParams, error: RunError, thrown: unknown): Commi
 interface Parts {
   readonly status: CommittedOutcome['status']
   readonly step?: string | null
-  readonly state?: { readonly text: string; readonly bytes: number } | null
+  readonly state?: StoredJson | null
   readonly result?: string | null
   readonly error?: RunError | null
   readonly delayMs?: number | null
@@ -128,20 +132,14 @@ function retried(params: SettleParams, error: RunError | undefined, due: Due): C
 }
 
 /** `error`: what the handler threw, when the outcome is the decision of `onError`. */
-async function toCommitted(params: SettleParams, outcome: RuntimeOutcome, error?: RunError): Promise<CommittedOutcome> {
+function toCommitted(params: SettleParams, outcome: RuntimeOutcome, error?: RunError): Eventual<CommittedOutcome> {
   const { run, definition } = params
   const { commit } = outcome
   switch (outcome.kind) {
-    case 'done': {
-      const value = await parseOptional(definition.output, outcome.result, AS_RESULT)
-      return committed(params, 'done', { status: 'completed', result: toStored(value, AS_RESULT).text, commit })
-    }
+    case 'done':
+      return toDone(params, outcome)
     case 'fail':
-      return committed(params, 'fail', {
-        status: 'failed',
-        error: { ...(await errorOf(definition, outcome.error)), cause: 'declined' },
-        commit,
-      })
+      return toFail(params, outcome)
     case 'discard':
       return committed(params, 'discard', { status: 'discarded', error: { code: 'discarded', message: outcome.reason }, commit })
     case 'retry':
@@ -161,9 +159,27 @@ async function toCommitted(params: SettleParams, outcome: RuntimeOutcome, error?
   }
 }
 
+function toDone(params: SettleParams, { result, commit }: DoneOutcome): Eventual<CommittedOutcome> {
+  return whenReady(parseOptional(params.definition.output, result, AS_RESULT), (value) =>
+    committed(params, 'done', { status: 'completed', result: toStored(value, AS_RESULT).text, commit }),
+  )
+}
+
+async function toFail(params: SettleParams, { error, commit }: FailOutcome): Promise<CommittedOutcome> {
+  const own = await errorOf(params.definition, error)
+  return committed(params, 'fail', { status: 'failed', error: { ...own, cause: 'declined' }, commit })
+}
+
 /** Outcomes that move a machine on: the new state is checked and stored with them. */
-async function toProgress(params: SettleParams, outcome: NextOutcome | WaitOutcome | JoinOutcome): Promise<CommittedOutcome> {
-  const state = await stateOf(params.definition, outcome.state)
+function toProgress(params: SettleParams, outcome: NextOutcome | WaitOutcome | JoinOutcome): Eventual<CommittedOutcome> {
+  return whenReady(stateOf(params.definition, outcome.state), (state) => toProgressWith(params, outcome, state))
+}
+
+function toProgressWith(
+  params: SettleParams,
+  outcome: NextOutcome | WaitOutcome | JoinOutcome,
+  state: StoredJson | null,
+): Eventual<CommittedOutcome> {
   const { step, commit } = outcome
   switch (outcome.kind) {
     case 'next':
@@ -179,10 +195,11 @@ async function toProgress(params: SettleParams, outcome: NextOutcome | WaitOutco
       const awaits = outcome.signals
       return committed(params, 'wait', { status: 'waiting', step, state, delayMs: outcome.timeoutMs ?? null, awaits, commit })
     }
-    case 'join': {
-      const join = { children: await childrenOf(params, outcome), need: neededOf(outcome) }
-      return committed(params, 'join', { status: 'waiting', step, state, delayMs: outcome.deadlineMs ?? null, join, commit })
-    }
+    case 'join':
+      return childrenOf(params, outcome).then((children) => {
+        const join = { children, need: neededOf(outcome) }
+        return committed(params, 'join', { status: 'waiting', step, state, delayMs: outcome.deadlineMs ?? null, join, commit })
+      })
   }
 }
 
@@ -215,13 +232,11 @@ async function errorOf(definition: AnyDefinition, error: RunError): Promise<RunE
   return { ...error, data }
 }
 
-async function stateOf(
-  definition: AnyDefinition,
-  state: unknown,
-): Promise<{ readonly text: string; readonly bytes: number } | null> {
+const AS_STATE = { field: 'state', maxBytes: MAX_PAYLOAD_BYTES, code: 'invalid_state' } as const
+
+function stateOf(definition: AnyDefinition, state: unknown): Eventual<StoredJson | null> {
   if (state === undefined) return null
-  const value = await parseOptional(definition.state, state, { code: 'invalid_state', field: 'state' })
-  return toStored(value, { field: 'state', maxBytes: MAX_PAYLOAD_BYTES, code: 'invalid_state' })
+  return whenReady(parseOptional(definition.state, state, AS_STATE), (value) => toStored(value, AS_STATE))
 }
 
 /** Headers that carry a trace: children are part of their parent's. */
@@ -333,8 +348,11 @@ export function isLeaving(outcome: CommittedOutcome): boolean {
   return outcome.status !== 'running'
 }
 
-export function countLeaving(outcomes: Iterable<CommittedOutcome>): number {
+/** Of an outbox or of what is on its way. */
+export function countLeaving(outcomes: { forEach(look: (outcome: CommittedOutcome) => void): void }): number {
   let count = 0
-  for (const outcome of outcomes) if (isLeaving(outcome)) count += 1
+  outcomes.forEach((outcome) => {
+    if (isLeaving(outcome)) count += 1
+  })
   return count
 }
