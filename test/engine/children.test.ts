@@ -150,6 +150,34 @@ forEachVersion('children', (version) => {
     expect((await first.history(id)).map(({ outcome }) => outcome)).toEqual(['join', 'done'])
   })
 
+  test('C145 a child of an earlier join that ends late does not count for the join that is waited for now', async () => {
+    const late = job({ name: 'late', input: z.number(), run: ({ input }) => input })
+    const twice = machine({
+      name: 'twice',
+      state: z.object({}),
+      output: z.array(z.number()),
+      initial: 'first',
+      steps: {
+        first: ({ join }) => join([late.with(1), late.with(2, { delay: '1m' })], { goto: 'second', need: 'any' }),
+        second: ({ join }) => join([late.with(3, { delay: '2m' }), late.with(4, { delay: '3m' })], { goto: 'end' }),
+        end: ({ children, done }) => done(children(late).map((child) => (child.status === 'completed' ? child.result : -1))),
+      },
+    })
+    const engine = await start({ definitions: [twice, late], frozen: true })
+    const id = await engine.spawnId('twice', {})
+    await engine.tick()
+    expect(await engine.run(id)).toMatchObject({ status: 'waiting', step: 'end', joinRemaining: 2 })
+    engine.advance(60_000)
+    expect(await engine.tick()).toMatchObject({ completed: 1 })
+    expect(await engine.run(id)).toMatchObject({ status: 'waiting', joinRemaining: 2 })
+    engine.advance(60_000)
+    await engine.tick()
+    expect(await engine.run(id)).toMatchObject({ status: 'waiting', joinRemaining: 1 })
+    engine.advance(60_000)
+    await engine.tick()
+    expect(await engine.run(id)).toMatchObject({ status: 'completed', result: [3, 4] })
+  })
+
   test('C146 joins nest three levels deep', async () => {
     const tree = machine({
       name: 'tree',
