@@ -1,6 +1,8 @@
 import { execFile } from 'node:child_process'
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { describe, expect, test } from 'vitest'
 
@@ -30,19 +32,29 @@ describe('README', () => {
   })
 
   test('shows a program that runs and prints what it says', { timeout: 60_000 }, async () => {
-    const { stdout } = await promisify(execFile)(process.execPath, ['examples/quickstart.ts'], { cwd: ROOT, env: { ...process.env, NODE_NO_WARNINGS: '1' } })
+    const { stdout } = await promisify(execFile)(process.execPath, ['examples/quickstart.ts'], {
+      cwd: ROOT,
+      env: { ...process.env, NODE_NO_WARNINGS: '1' },
+    })
     expect(stdout).toContain("status: 'completed'")
     expect(stdout).toContain("result: 'parcel-42'")
   })
 
   test('shows a Worker that typechecks over the example definitions', { timeout: 60_000 }, async () => {
-    const folder = await mkdtemp(join(new URL('examples/', ROOT).pathname, 'readme-'))
+    const folder = await mkdtemp(join(tmpdir(), 'pawl-readme-'))
     try {
-      const code = withSources(programs[1] ?? '').replaceAll("'../src/", "'../../src/").replace("'./definitions.ts'", "'../definitions.ts'")
+      const root = fileURLToPath(ROOT)
+      const code = withSources(programs[1] ?? '')
+        .replaceAll("'../src/", `'${root}src/`)
+        .replace("'./definitions.ts'", `'${root}examples/definitions.ts'`)
       // the reader's environment is theirs to type
       const typed = code.replaceAll('(env) =>', '(env: { DATABASE_URL: string; PAWL_ROOT_KEY: string }) =>')
       await writeFile(join(folder, 'worker.ts'), typed)
-      await writeFile(join(folder, 'tsconfig.json'), JSON.stringify({ extends: '../../tsconfig.json', include: ['worker.ts'] }))
+      const compilerOptions = { typeRoots: [`${root}node_modules/@types`] }
+      await writeFile(
+        join(folder, 'tsconfig.json'),
+        JSON.stringify({ extends: `${root}tsconfig.json`, compilerOptions, include: ['worker.ts'] }),
+      )
       await promisify(execFile)('npx', ['tsc', '-p', join(folder, 'tsconfig.json')], { cwd: ROOT })
     } finally {
       await rm(folder, { recursive: true, force: true })
