@@ -50,6 +50,7 @@ describe('README', () => {
       // the reader's environment is theirs to type
       const typed = code.replaceAll('(env) =>', '(env: { DATABASE_URL: string; PAWL_ROOT_KEY: string }) =>')
       await writeFile(join(folder, 'worker.ts'), typed)
+      await writeFile(join(folder, 'package.json'), '{ "type": "module" }')
       const compilerOptions = { typeRoots: [`${root}node_modules/@types`] }
       await writeFile(
         join(folder, 'tsconfig.json'),
