@@ -176,7 +176,7 @@ describe('a Worker over the Neon HTTP driver', () => {
     expect(await statuses()).toEqual({ completed: 100 })
     // one for the spawn of each invocation, the rest for ticking
     const ticking = opened.take().reduce((sum, requests) => sum + requests, 0) - 100
-    expect(ticking).toBeLessThan(100)
+    expect(ticking).toBeLessThan(30)
   })
 
   test('tells the alarm when work is next due', async () => {
