@@ -24,6 +24,8 @@ export const MAX_DURATION_MS = 3_155_760_000_000
 export const MAX_BATCH_ITEMS = 10_000
 /** Statements of the user riding with one outcome: they share its transaction and its locks. */
 export const MAX_COMMIT_STATEMENTS = 50
+/** Parameters of one statement: a Bind message counts them in 16 bits. */
+export const MAX_STATEMENT_PARAMETERS = 65_535
 /** Steps of one machine. */
 export const MAX_STEPS = 1_000
 /** Versions are positive int4. */

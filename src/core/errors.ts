@@ -113,8 +113,13 @@ export class PawlError extends Error {
 
 /** True for a PawlError, also one made by another copy of this library; with `code`, only for that code. */
 export function isPawlError(error: unknown, code?: ErrorCode): error is PawlError {
-  if (!(error instanceof Error) || error.name !== 'PawlError' || !('code' in error)) return false
-  return code === undefined || error.code === code
+  try {
+    if (!(error instanceof Error) || error.name !== 'PawlError' || !('code' in error)) return false
+    return code === undefined || error.code === code
+  } catch {
+    // whatever was thrown cannot even be looked at
+    return false
+  }
 }
 
 /** An error that names the field, what was got (shortened) and what is allowed. */

@@ -1,4 +1,10 @@
-import { MAX_BATCH_ITEMS, MAX_COMMIT_STATEMENTS, MAX_ERROR_MESSAGE_LENGTH, MAX_ERROR_STACK_LENGTH } from './bounds.ts'
+import {
+  MAX_BATCH_ITEMS,
+  MAX_COMMIT_STATEMENTS,
+  MAX_ERROR_MESSAGE_LENGTH,
+  MAX_ERROR_STACK_LENGTH,
+  MAX_STATEMENT_PARAMETERS,
+} from './bounds.ts'
 import type { Parameter } from './database.ts'
 import { type Duration, toMs } from './duration.ts'
 import { describe, isPawlError, notAllowed, PawlError } from './errors.ts'
@@ -254,9 +260,33 @@ function checkNeed(need: 'all' | 'any' | number, count: number): 'all' | 'any' |
 function checkCommit(commit: readonly CommitStatement[] | undefined): readonly CommitStatement[] | undefined {
   if (commit === undefined) return undefined
   const areStatements = Array.isArray(commit) && commit.every((statement) => typeof statement?.sql === 'string')
-  if (areStatements && commit.length <= MAX_COMMIT_STATEMENTS) return commit.length === 0 ? undefined : commit
-  const allowed = `at most ${MAX_COMMIT_STATEMENTS} statements { sql, params }`
-  throw notAllowed('invalid_outcome', { field: 'commit', got: commit, allowed })
+  if (!areStatements || commit.length > MAX_COMMIT_STATEMENTS) {
+    const allowed = `at most ${MAX_COMMIT_STATEMENTS} statements { sql, params }`
+    throw notAllowed('invalid_outcome', { field: 'commit', got: commit, allowed })
+  }
+  for (const { sql, params = [] } of commit as readonly CommitStatement[]) checkStatement(sql, params)
+  return commit.length === 0 ? undefined : commit
+}
+
+/** Refused here, inside the step, what no driver can send: found out at the flush, it would come again with every attempt. */
+function checkStatement(sql: string, params: readonly unknown[]): void {
+  const fits = Array.isArray(params) && params.length <= MAX_STATEMENT_PARAMETERS
+  if (fits && isStorable(sql) && params.every(isParameter)) return
+  const allowed = `at most ${MAX_STATEMENT_PARAMETERS} of null, boolean, number, bigint, text without NUL and lone surrogates, or an array of these`
+  throw notAllowed('invalid_outcome', { field: 'commit.params', got: params, allowed })
+}
+
+function isParameter(value: unknown): boolean {
+  return Array.isArray(value) ? value.every(isScalar) : isScalar(value)
+}
+
+function isScalar(value: unknown): boolean {
+  if (typeof value === 'string') return isStorable(value)
+  return value === null || typeof value === 'boolean' || typeof value === 'number' || typeof value === 'bigint'
+}
+
+function isStorable(text: string): boolean {
+  return cleanText(text) === text
 }
 
 /** An RFC 3339 instant in UTC with milliseconds, of a Date or of a text that Date understands. */
@@ -316,7 +346,11 @@ export function nonRetryable(error: unknown): NonRetryableError {
 }
 
 export function isNonRetryable(error: unknown): boolean {
-  return error instanceof Error && error.name === 'NonRetryableError'
+  try {
+    return error instanceof Error && error.name === 'NonRetryableError'
+  } catch {
+    return false
+  }
 }
 
 /** What the engine goes by: the outcome returned, or for a job `done` with whatever else it returned. Throws `invalid_outcome`. */

@@ -36,8 +36,8 @@ export function executeStep(params: ExecuteParams): Eventual<CommittedOutcome> {
     const step = definition.steps[run.step]
     if (step === undefined)
       throw new PawlError('invalid_state', `"${definition.name}" version ${definition.version} has no step "${run.step}".`)
-    return whenReady(parseInput(definition, run.input), (input) =>
-      whenReady(parseState(definition, run.state), (state) => {
+    return whenReady(parseInput(definition, pristine(definition, run.input)), (input) =>
+      whenReady(parseState(definition, pristine(definition, run.state)), (state) => {
         values.input = input
         values.state = state
         return step(contextFor())
@@ -47,24 +47,33 @@ export function executeStep(params: ExecuteParams): Eventual<CommittedOutcome> {
   const end = (result: StepResult): Eventual<CommittedOutcome> =>
     settle({ run, definition, registry, result, elapsedMs: performance.now() - startedAt, contextFor, random })
   const result = attempt(call)
-  if (result.kind === 'thrown' || !isThenable(result.value)) return end(result)
-  return withinTimeout(result.value, definition.timeoutMs, abort).then(end)
+  return result.kind === 'promised' ? withinTimeout(result.work, definition.timeoutMs, abort).then(end) : end(result)
+}
+
+/**
+ * What a machine's handler is given is its own: the next step may follow in this invocation, and must see what is stored, not what this
+ * one did to its values.
+ */
+function pristine(definition: AnyDefinition, value: unknown): unknown {
+  return definition.kind === 'machine' && typeof value === 'object' ? structuredClone(value) : value
 }
 
 function parseState(definition: AnyDefinition, state: unknown): unknown {
   return definition.kind === 'machine' ? parseOptional(definition.state, state, { code: 'invalid_state', field: 'state' }) : state
 }
 
-function attempt(call: () => unknown): StepResult {
+/** Whatever the handler gives: an object whose `then` throws is a failure of the step, like everything else in it. */
+function attempt(call: () => unknown): StepResult | { readonly kind: 'promised'; readonly work: Promise<unknown> } {
   try {
-    return { kind: 'returned', value: call() }
+    const value = call()
+    return isThenable(value) ? { kind: 'promised', work: Promise.resolve(value) } : { kind: 'returned', value }
   } catch (thrown) {
     return { kind: 'thrown', thrown }
   }
 }
 
 /** A handler against its timeout: one that does not stop is left behind, its outcome is not waited for. */
-function withinTimeout(work: PromiseLike<unknown>, timeoutMs: number, abort: AbortController): Promise<StepResult> {
+function withinTimeout(work: Promise<unknown>, timeoutMs: number, abort: AbortController): Promise<StepResult> {
   return new Promise((resolve) => {
     const timer = setTimeout(() => {
       const thrown = new Error(`The step took longer than its timeout of ${timeoutMs} ms.`)
