@@ -3,6 +3,8 @@ import * as z from 'zod'
 import { job } from '../../src/core/job.ts'
 import { machine } from '../../src/core/machine.ts'
 import { cron } from '../../src/core/trigger.ts'
+import { nodePostgres } from '../../src/db/drivers/node-postgres.ts'
+import { startFaultProxy } from '../../src/testing/fault-proxy.ts'
 import { forEachVersion } from '../support/database.ts'
 import { moment, sharedEngines, type TestEngine } from '../support/engine.ts'
 import { holdRowLock, untilBlocked } from '../support/races.ts'
@@ -290,6 +292,61 @@ forEachVersion('time', (version) => {
     await held.release()
     expect((await ticks).reduce((sum, { fired }) => sum + fired, 0)).toBe(1)
     expect(await first.sql(FIRINGS, [first.environment])).toHaveLength(1)
+  })
+})
+
+describe('a pass', () => {
+  const { start } = sharedEngines()
+
+  test.each([2, 4])('C032 C247 with %i exchanges in flight drains 1,000 runs, each started once', async (lanes) => {
+    const starts: number[] = []
+    const counted = hooked('counted', ({ n }) => void starts.push(n))
+    const budget = { lanes, batch: 20, concurrency: 20 * lanes }
+    const engine = await start({ definitions: [counted], budget, connections: lanes + 1 })
+    await engine.spawnMany(
+      'counted',
+      Array.from({ length: 1_000 }, (_, n) => ({ n })),
+    )
+    expect(await engine.tick()).toMatchObject({ completed: 1_000, stale: 0, more: false })
+    expect(starts).toHaveLength(1_000)
+    expect(new Set(starts).size).toBe(1_000)
+  })
+
+  test('C246 whose database goes away rejects, and tells its handlers; what it held is taken up after its lease', async () => {
+    const [entered, aborted] = [moment(), moment()]
+    let calls = 0
+    const work = job({
+      name: 'work',
+      input: z.object({ n: z.number() }),
+      run: async ({ input, abortSignal }) => {
+        calls += 1
+        if (calls > 2) return input.n
+        if (input.n === 1) {
+          abortSignal.addEventListener('abort', () => aborted.happen())
+          entered.happen()
+          await aborted.promise
+        } else {
+          await entered.promise
+          await proxy.faults.refuse()
+        }
+        return input.n
+      },
+    })
+    const direct = await start({ definitions: [work] })
+    const proxy = await startFaultProxy(direct.fresh.connectionString)
+    const connect = () => nodePostgres({ connectionString: proxy.connectionString, max: 2 })
+    const engine = await start({ definitions: [work], beside: direct, connect })
+    const ids = await direct.spawnMany('work', [{ n: 0 }, { n: 1 }])
+    await expect(engine.tick()).rejects.toMatchObject({ name: 'DatabaseError' })
+    await aborted.promise
+    direct.advance(31_000)
+    expect(await direct.tick()).toMatchObject({ rescued: 2, completed: 2 })
+    const runs = await Promise.all(ids.map((id) => direct.run(id)))
+    expect(runs.map(({ status, attempt }) => [status, attempt])).toEqual([
+      ['completed', 2],
+      ['completed', 2],
+    ])
+    await proxy.close()
   })
 })
 
