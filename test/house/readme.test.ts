@@ -51,7 +51,7 @@ describe('README', () => {
       const typed = code.replaceAll('(env) =>', '(env: { DATABASE_URL: string; PAWL_ROOT_KEY: string }) =>')
       await writeFile(join(folder, 'worker.ts'), typed)
       await writeFile(join(folder, 'package.json'), '{ "type": "module" }')
-      const compilerOptions = { typeRoots: [`${root}node_modules/@types`] }
+      const compilerOptions = { typeRoots: [`${root}node_modules/@types`], rewriteRelativeImportExtensions: false }
       await writeFile(
         join(folder, 'tsconfig.json'),
         JSON.stringify({ extends: `${root}tsconfig.json`, compilerOptions, include: ['worker.ts'] }),
