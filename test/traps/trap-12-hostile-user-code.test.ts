@@ -24,6 +24,7 @@ const HOSTILE: Readonly<Record<string, () => unknown>> = {
     },
   }),
   'a then that throws': () => ({
+    // biome-ignore lint/suspicious/noThenProperty: that is the point
     get then() {
       throw new Error('no')
     },
