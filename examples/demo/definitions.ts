@@ -71,7 +71,7 @@ export const measure = job({
   run: async ({ input, run, services }) => {
     const { note } = services as DemoServices
     note('begun', run.id)
-    await new Promise((resolve) => setTimeout(resolve, 150 + (input.n % 5) * 30))
+    await new Promise((resolve) => setTimeout(resolve, 250 + (input.n % 5) * 40))
     note('done', run.id)
     return input.n * input.n
   },

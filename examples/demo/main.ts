@@ -196,7 +196,9 @@ try {
 if (story.failures === 0) {
   story.tell('everything is as expected')
   story.note('what ran is in examples/demo/definitions.ts')
-  story.note('npx pawl dev --app examples/definitions.ts serves definitions of your own; npx pawl runs and show look at them')
+  story.note(
+    'npx node src/cli/main.ts dev --app examples/definitions.ts serves other definitions; --help says what else there is',
+  )
 } else {
   story.tell(`${story.failures} expectations were not met`)
   process.exitCode = 1
