@@ -19,7 +19,7 @@ TABLE pawl.api_keys (
   expires_at timestamp with time zone,
   revoked_at timestamp with time zone
 )
-TABLE pawl.claims WITH (fillfactor=70, autovacuum_vacuum_scale_factor=0.0, autovacuum_vacuum_threshold=500, autovacuum_analyze_threshold=500) (
+TABLE pawl.claims WITH (fillfactor=70, autovacuum_vacuum_scale_factor=0.0, autovacuum_vacuum_threshold=500, autovacuum_analyze_threshold=500, vacuum_truncate=false) (
   id uuid NOT NULL,
   lease_until timestamp with time zone NOT NULL,
   environment_id smallint NOT NULL,
@@ -30,7 +30,7 @@ TABLE pawl.environments (
   id smallint NOT NULL IDENTITY ALWAYS,
   name text NOT NULL
 )
-TABLE pawl.history WITH (autovacuum_vacuum_insert_scale_factor=0.1, autovacuum_vacuum_scale_factor=0.1) (
+TABLE pawl.history WITH (autovacuum_vacuum_insert_scale_factor=0.1, autovacuum_vacuum_scale_factor=0.1, vacuum_truncate=false) (
   run_id uuid NOT NULL,
   seq integer NOT NULL,
   visit integer NOT NULL,
@@ -84,14 +84,14 @@ TABLE pawl.queues (
   paused_by text,
   paused_at timestamp with time zone
 )
-TABLE pawl.ready WITH (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=2000, autovacuum_analyze_scale_factor=0.2) (
+TABLE pawl.ready WITH (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=2000, autovacuum_analyze_scale_factor=0.2, vacuum_truncate=false) (
   available_at timestamp with time zone NOT NULL,
   "position" bigint NOT NULL,
   lane_id integer NOT NULL,
   priority integer NOT NULL,
   run_id uuid NOT NULL
 )
-TABLE pawl.receipts (
+TABLE pawl.receipts WITH (vacuum_truncate=false) (
   tenant text NOT NULL,
   environment_id smallint NOT NULL,
   key text NOT NULL,
@@ -101,7 +101,7 @@ TABLE pawl.receipts (
   expires_at timestamp with time zone NOT NULL,
   decision jsonb
 )
-TABLE pawl.runs WITH (fillfactor=45, toast_tuple_target=512, autovacuum_vacuum_scale_factor=0.05, autovacuum_analyze_scale_factor=0.1) (
+TABLE pawl.runs WITH (fillfactor=45, toast_tuple_target=512, autovacuum_vacuum_scale_factor=0.05, autovacuum_analyze_scale_factor=0.1, vacuum_truncate=false) (
   id uuid NOT NULL,
   "position" bigint NOT NULL IDENTITY ALWAYS,
   created_at timestamp with time zone NOT NULL,
@@ -163,7 +163,7 @@ TABLE pawl.schedules (
   next_at timestamp with time zone,
   last_at timestamp with time zone
 )
-TABLE pawl.signals (
+TABLE pawl.signals WITH (vacuum_truncate=false) (
   id bigint NOT NULL IDENTITY ALWAYS,
   created_at timestamp with time zone NOT NULL,
   run_id uuid NOT NULL,
@@ -172,7 +172,7 @@ TABLE pawl.signals (
   dedup_key text,
   payload jsonb
 )
-TABLE pawl.uniques (
+TABLE pawl.uniques WITH (vacuum_truncate=false) (
   tenant text NOT NULL,
   environment_id smallint NOT NULL,
   scope text NOT NULL,
