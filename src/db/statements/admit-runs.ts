@@ -50,7 +50,8 @@ export interface TakeKeysParams {
 /**
  * Takes business keys in key order; a taken one stays with its run. Waits for a request that is taking or freeing the same key. A run
  * that exists already (a resend) takes nothing again, and neither do children of a parent that this transaction did not park: they will
- * never come to be, and nobody would free their keys.
+ * never come to be, and nobody would free their keys. What is looked up by a whole key is a value, not EXISTS, which may be answered by
+ * reading the table.
  */
 export const takeKeys = defineStatement<TakeKeysParams>(
   'take_keys',
@@ -60,11 +61,11 @@ SELECT DISTINCT ON (i.tenant, i.scope, i.key) i.tenant, e.id, i.scope, i.key, i.
 FROM unnest($3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::uuid[], $9::int[])
   WITH ORDINALITY AS i(id, tenant, scope, key, receipt_key, parent_id, parent_join_seq, ordinal)
 JOIN ${s}.environments e ON e.name = $1::text
-WHERE (i.parent_id IS NULL OR EXISTS (
-    SELECT FROM ${s}.runs p WHERE p.id = i.parent_id AND p.join_seq = i.parent_join_seq AND p.status = 'waiting' AND p.xmin = pg_current_xact_id()::xid))
-  AND NOT EXISTS (SELECT FROM ${s}.runs r WHERE r.id = i.id)
-  AND (i.receipt_key IS NULL OR EXISTS (
-    SELECT FROM ${s}.receipts t WHERE t.tenant = i.tenant AND t.environment_id = e.id AND t.key = i.receipt_key AND t.nonce = $2::uuid))
+WHERE (i.parent_id IS NULL OR (
+    SELECT true FROM ${s}.runs p WHERE p.id = i.parent_id AND p.join_seq = i.parent_join_seq AND p.status = 'waiting' AND p.xmin = pg_current_xact_id()::xid))
+  AND (SELECT true FROM ${s}.runs r WHERE r.id = i.id) IS NULL
+  AND (i.receipt_key IS NULL OR (
+    SELECT true FROM ${s}.receipts t WHERE t.tenant = i.tenant AND t.environment_id = e.id AND t.key = i.receipt_key AND t.nonce = $2::uuid))
 ORDER BY i.tenant, i.scope, i.key, i.ordinal
 ON CONFLICT DO NOTHING
 `,
@@ -89,7 +90,9 @@ const admissions = (s: string) => `
   FROM unnest($3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[]) WITH ORDINALITY AS i(id, tenant, scope, key, receipt_key, fingerprint, ordinal)
   JOIN ${s}.environments e ON e.name = $1::text
   LEFT JOIN ${s}.runs r ON r.id = i.id
-  LEFT JOIN ${s}.uniques u ON i.key IS NOT NULL AND u.tenant = i.tenant AND u.environment_id = e.id AND u.scope = i.scope AND u.token = i.key`
+  LEFT JOIN LATERAL (
+    SELECT x.run_id FROM ${s}.uniques x WHERE i.key IS NOT NULL AND x.tenant = i.tenant AND x.environment_id = e.id AND x.scope = i.scope AND x.token = i.key LIMIT 1
+  ) u ON true`
 
 /** Writes on each receipt of this request what was decided, once. */
 export const decideReceipts = defineStatement<ReadAdmissionsParams>(

@@ -132,7 +132,7 @@ candidates AS (
       FROM ${s}.ready y JOIN ${s}.runs r ON r.id = y.run_id
       WHERE y.lane_id = l.lane_id
       ORDER BY y.priority, y.available_at, y.position
-      LIMIT CASE WHEN l.lane_id < 0 THEN 1 WHEN (SELECT max(opened) FROM walk) = 1 THEN (SELECT $7::int) ELSE (SELECT q.quota FROM quotas q WHERE q.lane_id = l.lane_id) END
+      LIMIT CASE WHEN l.lane_id < 0 THEN 1 WHEN (SELECT max(opened) FROM walk) = 1 THEN (SELECT $7::int) ELSE coalesce((SELECT q.quota FROM quotas q WHERE q.lane_id = l.lane_id), 0) END
       FOR NO KEY UPDATE OF r SKIP LOCKED
     ) x LIMIT 500
   ) c

@@ -70,16 +70,19 @@ export interface InsertRunsParams {
   readonly freshIds?: boolean
 }
 
-/** Whether an item may be inserted: it holds its key, its receipt is ours, and its parent was parked in this transaction. */
+/**
+ * Whether an item may be inserted: it holds its key, its receipt is ours, and its parent was parked in this transaction. Values, not EXISTS:
+ * that may be answered by reading the table.
+ */
 const admissible = (s: string) => `
-  (i.key IS NULL OR EXISTS (
-    SELECT FROM ${s}.uniques u
+  (i.key IS NULL OR (
+    SELECT true FROM ${s}.uniques u
     WHERE u.tenant = k.tenant AND u.environment_id = k.environment_id AND u.scope = k.definition AND u.token = i.key AND u.run_id = i.id))
-  AND (i.receipt_key IS NULL OR EXISTS (
-    SELECT FROM ${s}.receipts t
+  AND (i.receipt_key IS NULL OR (
+    SELECT true FROM ${s}.receipts t
     WHERE t.tenant = k.tenant AND t.environment_id = k.environment_id AND t.key = i.receipt_key AND t.nonce = $29::uuid))
-  AND (i.parent_id IS NULL OR EXISTS (
-    SELECT FROM ${s}.runs p
+  AND (i.parent_id IS NULL OR (
+    SELECT true FROM ${s}.runs p
     WHERE p.id = i.parent_id AND p.join_seq = i.parent_join_seq AND p.status = 'waiting' AND p.xmin = pg_current_xact_id()::xid))`
 
 /** What many items of a batch share is sent once, as a kind ($7–$12), with its lane ($2–$6). */

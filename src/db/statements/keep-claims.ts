@@ -116,19 +116,25 @@ SELECT count(*)::int AS rescued, ARRAY(SELECT f.gate FROM freed f) AS gates FROM
   (p) => [p.now, p.environment, p.limit],
 )
 
-/** Drops lapsed claims that no run is held under any more. After `rescueLost`, in the same batch. */
+/**
+ * Drops lapsed claims that no run is held under any more. After `rescueLost`, in the same batch: both look at the same claims, those that
+ * lapsed first.
+ */
 export const dropLapsedClaims = defineStatement<RescueLostParams>(
   'drop_lapsed_claims',
   (s) => `
 WITH ${CLOCK},
 lapsed AS MATERIALIZED (
-  SELECT c.ctid AS place FROM ${s}.claims c
+  SELECT c.ctid AS place, c.id, c.run_ids FROM ${s}.claims c
   WHERE c.environment_id = (SELECT id FROM ${s}.environments WHERE name = $2::text) AND c.lease_until <= (SELECT at FROM clock)
-    AND NOT EXISTS (SELECT FROM unnest(c.run_ids) AS x(run_id) JOIN ${s}.runs r ON r.id = x.run_id WHERE r.claimed_by = c.id AND r.status = 'running')
   ORDER BY c.lease_until LIMIT (SELECT $3::int)
   FOR UPDATE OF c SKIP LOCKED
+),
+held AS (
+  SELECT l.id FROM lapsed l CROSS JOIN LATERAL unnest(l.run_ids) AS x(run_id)
+  JOIN ${s}.runs r ON r.id = x.run_id WHERE r.claimed_by = l.id AND r.status = 'running'
 )
-DELETE FROM ${s}.claims c WHERE c.ctid = ANY (ARRAY(SELECT l.place FROM lapsed l))
+DELETE FROM ${s}.claims c WHERE c.ctid = ANY (ARRAY(SELECT l.place FROM lapsed l WHERE l.id NOT IN (SELECT h.id FROM held h)))
 `,
   (p) => [p.now, p.environment, p.limit],
 )

@@ -31,7 +31,7 @@ UPDATE ${s}.meta m SET upkeep_at = least(m.upkeep_at, clock.at + make_interval(s
 FROM clock
 WHERE m.singleton AND (
   EXISTS (SELECT FROM ${s}.lanes l WHERE l.environment_id = (SELECT id FROM environment) AND l.prune_cursor_at IS NOT NULL)
-  OR EXISTS (SELECT FROM ${s}.receipts t WHERE t.environment_id = (SELECT id FROM environment) AND t.expires_at <= clock.at))
+  OR (SELECT t.expires_at FROM ${s}.receipts t WHERE t.environment_id = (SELECT id FROM environment) ORDER BY t.expires_at LIMIT 1) <= clock.at)
 `,
   (p) => [p.now, p.environment],
 )
