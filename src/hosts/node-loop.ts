@@ -19,6 +19,8 @@ export interface NodeLoopParams {
   readonly budget: Budget
   readonly logger: Logger
   readonly leaseMs?: number | undefined
+  /** How long a pass may be busy before the next begins beside it, in milliseconds. Default 10 s. */
+  readonly rotateMs?: number | undefined
   /** Called when a pass is over. */
   readonly onPass?: ((report: TickReport) => void) | undefined
 }
@@ -111,7 +113,7 @@ class Loop implements NodeLoop {
   async #orRotate(pass: Promise<TickReport>): Promise<TickReport | undefined> {
     let timer: ReturnType<typeof setTimeout> | undefined
     const rotate = new Promise<undefined>((resolve) => {
-      timer = setTimeout(resolve, ROTATE_MS, undefined)
+      timer = setTimeout(resolve, this.#params.rotateMs ?? ROTATE_MS, undefined)
     })
     try {
       return await Promise.race([pass, rotate])

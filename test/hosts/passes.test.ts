@@ -1,10 +1,14 @@
 import { describe, expect, test, vi } from 'vitest'
 import type { Database } from '../../src/core/database.ts'
 import type { TickReport } from '../../src/core/tick.ts'
+import { nodePostgres } from '../../src/db/drivers/node-postgres.ts'
 import { IsolateKicks } from '../../src/hosts/isolate-kicks.ts'
-import { job } from '../../src/index.ts'
+import { startNodeLoop } from '../../src/hosts/node-loop.ts'
+import { createPawl, job } from '../../src/index.ts'
+import { BUDGETS } from '../../src/worker/budgets.ts'
+import { freshDatabase } from '../support/database.ts'
 import { startEngine } from '../support/engine.ts'
-import { double, Gates } from './definitions.ts'
+import { double, Gates, held, nightly } from './definitions.ts'
 
 /** Holds the answers to batches with that statement until the test lets them go. */
 function holdAnswers(database: Database, statement: string, gates: Gates): Database {
@@ -81,6 +85,39 @@ describe('a tick with a budget of time', () => {
       expect(await engine.ticker.tick('another')).toMatchObject({ completed: 2 })
     } finally {
       await engine.close()
+    }
+  })
+})
+
+describe('the loop of the Node host', () => {
+  test('C197 a step that takes long holds up no schedule and no other run', async () => {
+    const fresh = await freshDatabase()
+    const database = nodePostgres({ connectionString: fresh.connectionString, max: 4 })
+    const gates = new Gates()
+    const pawl = createPawl({ definitions: [held, nightly, double] })
+    const connection = pawl.connect({ database, services: { gates } })
+    const budget = { ...BUDGETS.node.kick, concurrency: 2 }
+    const onPass = ({ fired }: TickReport) => (fired > 0 ? void gates.pass('fired') : undefined)
+    const loop = startNodeLoop({ connection, budget, logger: pawl.logger, rotateMs: 50, onPass })
+    try {
+      const { id } = await connection.spawn(held, { gate: 'long' })
+      loop.wake()
+      await gates.reached('long')
+      await fresh.pool().query("UPDATE pawl.schedules SET next_at = now() - interval '1 minute'")
+      loop.wake()
+      await gates.reached('fired')
+      const other = await connection.spawn(double, { n: 5 })
+      loop.wake()
+      expect(await connection.result(double, other.id, { wait: '20s' })).toMatchObject({ status: 'completed', result: 10 })
+      expect(await connection.run(id)).toMatchObject({ status: 'running', losses: 0 })
+      gates.open('long')
+      await loop.stop()
+      expect(await connection.run(id)).toMatchObject({ status: 'completed', result: 'long' })
+    } finally {
+      gates.open('long')
+      await loop.stop()
+      await database.close()
+      await fresh.close()
     }
   })
 })
