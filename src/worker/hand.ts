@@ -1,4 +1,4 @@
-import type { ClaimedRun } from '../core/store.ts'
+import type { ClaimedRun, CommittedOutcome } from '../core/store.ts'
 
 /** A run that this invocation is working on. */
 export interface InHand {
@@ -6,22 +6,59 @@ export interface InHand {
   readonly abort: AbortController
   /** Steps it has gone on through without being claimed anew. */
   readonly inlineSteps: number
+  /** What its step ended with: about to be sent, or sent. Null while it goes on. */
+  outcome: CommittedOutcome | null
+  /** Its outcome is on the wire: what becomes of it the answer says, nothing else. */
+  sent: boolean
+  /** Index among the runs in hand. */
+  place: number
 }
 
-/** What one invocation holds: the runs it works on, and the claims that they stand under. */
+/** True when its outcome is known and takes it out of this invocation, however it goes on. */
+export function isLeaving({ outcome }: InHand): boolean {
+  return outcome !== null && outcome.status !== 'running'
+}
+
+/**
+ * What one invocation holds: the runs it works on, and the claims that they stand under. The runs are in an array, each knowing its
+ * place: a map that thousands of entries pass through leaves its outgrown tables behind, and these hold on to runs long gone.
+ */
 export class Hand {
-  readonly #runs = new Map<string, InHand>()
+  readonly #runs: InHand[] = []
   readonly #openRuns = new Map<string, number>()
+  #working = 0
   #lossy = 0
   #ended: string[] = []
   #solitary: string | null = null
 
   get size(): number {
-    return this.#runs.size
+    return this.#runs.length
   }
 
-  get runs(): readonly ClaimedRun[] {
-    return [...this.#runs.values()].map(({ run }) => run)
+  /** What no outcome was sent of yet. */
+  get unsent(): readonly ClaimedRun[] {
+    return this.#runs.flatMap(({ run, sent }) => (sent ? [] : [run]))
+  }
+
+  /** How many have no outcome yet. */
+  get working(): number {
+    return this.#working
+  }
+
+  /** How many run a step, or will go on with the next one. */
+  get running(): number {
+    return this.#count((held) => !isLeaving(held))
+  }
+
+  /** How many are left once what waits to be sent has been committed. */
+  get remaining(): number {
+    return this.#count((held) => held.sent || !isLeaving(held))
+  }
+
+  #count(test: (held: InHand) => boolean): number {
+    let count = 0
+    for (const held of this.#runs) if (test(held)) count += 1
+    return count
   }
 
   /** A run that has lost its host before is in hand: nothing is taken beside it. */
@@ -41,25 +78,37 @@ export class Hand {
   }
 
   take(run: ClaimedRun, inlineSteps: number): InHand {
-    const held: InHand = { run, abort: new AbortController(), inlineSteps }
-    this.#runs.set(run.id, held)
+    const place = this.#runs.length
+    const held: InHand = { run, abort: new AbortController(), inlineSteps, outcome: null, sent: false, place }
+    this.#runs.push(held)
+    this.#working += 1
     if (run.losses > 0) this.#lossy += 1
     return held
   }
 
-  get(id: string): InHand | undefined {
-    return this.#runs.get(id)
+  find(id: string): InHand | undefined {
+    return this.#runs.find(({ run }) => run.id === id)
   }
 
   /** False once the run was lost, or is in hand again under another claim. */
   holds(held: InHand): boolean {
-    return this.#runs.get(held.run.id) === held
+    return this.#runs[held.place] === held
   }
 
-  drop(id: string): void {
-    const held = this.#runs.get(id)
-    if (held && held.run.losses > 0) this.#lossy -= 1
-    this.#runs.delete(id)
+  conclude(held: InHand, outcome: CommittedOutcome): void {
+    if (held.outcome === null) this.#working -= 1
+    held.outcome = outcome
+  }
+
+  /** Another run takes its place. Idempotent. */
+  drop(held: InHand): void {
+    if (!this.holds(held)) return
+    if (held.outcome === null) this.#working -= 1
+    if (held.run.losses > 0) this.#lossy -= 1
+    const last = this.#runs.pop()
+    if (last === undefined || last === held) return
+    last.place = held.place
+    this.#runs[held.place] = last
   }
 
   /** One run less under its claim; a claim ends with the flush that settles the last of them. */
@@ -81,6 +130,6 @@ export class Hand {
 
   /** Tells every handler to stop. */
   abortAll(reason: unknown): void {
-    for (const { abort } of this.#runs.values()) abort.abort(reason)
+    for (const { abort } of this.#runs) abort.abort(reason)
   }
 }

@@ -8,11 +8,11 @@ import type { ClaimedRun, ClaimReply, ClaimRequest, CommittedOutcome, EngineStor
 import type { Budget } from '../core/tick.ts'
 import type { HandlerSurroundings } from './context.ts'
 import { executeStep } from './execute.ts'
-import { Hand, type InHand } from './hand.ts'
+import { Hand, type InHand, isLeaving } from './hand.ts'
 import { toLeaseMs } from './lease.ts'
 import { createTally, type Tally } from './report.ts'
 import { loadSatellites } from './satellites.ts'
-import { asContinuation, continued, countLeaving, ended, isLeaving, refused, released } from './settle.ts'
+import { asContinuation, continued, ended, refused, released } from './settle.ts'
 
 export interface InvocationParams {
   readonly store: EngineStore
@@ -55,9 +55,8 @@ export class Invocation {
   readonly #params: InvocationParams
   readonly #startedAt: number
   readonly #hand = new Hand()
-  #outbox: CommittedOutcome[] = []
-  /** Runs whose outcome was sent and not yet answered: what becomes of them the answer says, nothing else. */
-  readonly #sent = new Map<string, CommittedOutcome>()
+  /** Runs with an outcome to send. */
+  #outbox: InHand[] = []
   #onWire = 0
   #expected = 0
   #stopping = false
@@ -85,7 +84,7 @@ export class Invocation {
 
   /** What is being worked on: claimed, and no outcome of it sent yet. */
   get inHand(): readonly ClaimedRun[] {
-    return this.#hand.runs.filter((run) => !this.#sent.has(run.id))
+    return this.#hand.unsent
   }
 
   /** Something new may be there: a pass that thought it was done looks again. */
@@ -121,11 +120,11 @@ export class Invocation {
   /** Drops runs that are no longer ours: their handlers are told, their outcomes are not committed. */
   lose(runIds: readonly string[]): void {
     for (const id of runIds) {
-      const held = this.#hand.get(id)
-      if (!held || this.#sent.has(id)) continue
-      this.#outbox = this.#outbox.filter(({ run }) => run.id !== id)
+      const held = this.#hand.find(id)
+      if (!held || held.sent) continue
+      this.#outbox = this.#outbox.filter((other) => other !== held)
       held.abort.abort(new PawlError('lost_ownership', `Run ${id} is no longer owned by this invocation.`))
-      this.#hand.drop(held.run.id)
+      this.#hand.drop(held)
       this.#hand.settle(held.run)
       this.tally.stale += 1
     }
@@ -133,7 +132,7 @@ export class Invocation {
   }
 
   cancel(runIds: readonly string[]): void {
-    for (const id of runIds) this.#hand.get(id)?.abort.abort(new Error('The run was cancelled.'))
+    for (const id of runIds) this.#hand.find(id)?.abort.abort(new Error('The run was cancelled.'))
   }
 
   remainingMs(): number {
@@ -176,9 +175,7 @@ export class Invocation {
     if (this.#stopping || this.#hand.isSolo || (this.#exhausted && this.#outbox.length === 0)) return null
     if (requests() + FLUSH_RESERVE_REQUESTS + this.#onWire >= budget.requests) return null
     // what is about to be flushed leaves its place to what is claimed with it; what is on its way has left
-    const held = this.#hand.size - countLeaving(this.#outbox)
-    const running = held - countLeaving(this.#sent)
-    const room = Math.min(budget.batch, budget.concurrency - running - this.#expected)
+    const room = Math.min(budget.batch, budget.concurrency - this.#hand.running - this.#expected)
     if (room <= 0) return null
     const definitions = this.#eligible()
     if (definitions.length === 0) return null
@@ -190,7 +187,7 @@ export class Invocation {
       maxBytes: MAX_CLAIM_BYTES,
       leaseMs,
       laneCursor: this.#laneCursor,
-      alone: held === 0 && this.#expected === 0,
+      alone: this.#hand.remaining === 0 && this.#expected === 0,
       besides: this.#hand.solitaryClaims,
       peek: !this.#lastClaimWasFull,
     }
@@ -198,11 +195,12 @@ export class Invocation {
 
   /** One request: commits the outbox and takes the next runs. */
   async #exchange(claim: ClaimRequest | null): Promise<void> {
-    const outcomes = this.#takeOutbox()
-    for (const outcome of outcomes) {
-      this.#sent.set(outcome.run.id, outcome)
-      if (isLeaving(outcome)) this.#hand.settle(outcome.run)
+    const sending = this.#takeOutbox()
+    for (const held of sending) {
+      held.sent = true
+      if (isLeaving(held)) this.#hand.settle(held.run)
     }
+    const outcomes = sending.flatMap(({ outcome }) => outcome ?? [])
     const endedClaims = this.#hand.takeEnded()
     this.#onWire += 1
     this.#expected += claim?.limit ?? 0
@@ -213,12 +211,12 @@ export class Invocation {
         ? { outcomes: [], claim: await this.#params.store.claim(claim) }
         : await this.#params.store.flush({ outcomes, endedClaims }, claim)
       this.#reading = true
-      outcomes.forEach((outcome, index) => {
-        this.#flushed(outcome, reply.outcomes[index] ?? { kind: 'stale' })
+      sending.forEach((held, index) => {
+        this.#flushed(held, reply.outcomes[index] ?? STALE)
       })
       if (claim) this.#received(claim, reply.claim)
     } catch (error) {
-      await this.#flushFailed(outcomes, error)
+      await this.#flushFailed(sending, error)
     } finally {
       this.#reading = false
       this.#onWire -= 1
@@ -228,8 +226,8 @@ export class Invocation {
   }
 
   /** Outcomes with statements of the user go alone: what those statements do wrong is that run's failure, nobody else's. */
-  #takeOutbox(): CommittedOutcome[] {
-    const alone = this.#outbox.findIndex((outcome) => outcome.commit.length > 0)
+  #takeOutbox(): InHand[] {
+    const alone = this.#outbox.findIndex(({ outcome }) => outcome !== null && outcome.commit.length > 0)
     if (alone < 0) {
       const all = this.#outbox
       this.#outbox = []
@@ -264,14 +262,12 @@ export class Invocation {
     this.#emptyClaims += 1
     if (this.#emptyClaims > MAX_EMPTY_CLAIMS) return
     this.#onWire += 1
-    setTimeout(
-      () => {
-        this.#onWire -= 1
-        this.#exhausted = false
-        this.#pump()
-      },
-      EMPTY_CLAIM_PAUSE_MS * this.#emptyClaims * (0.5 + this.#params.random()),
-    )
+    const pauseMs = EMPTY_CLAIM_PAUSE_MS * this.#emptyClaims * (0.5 + this.#params.random())
+    setTimeout(() => {
+      this.#onWire -= 1
+      this.#exhausted = false
+      this.#pump()
+    }, pauseMs)
   }
 
   #start(held: InHand): void {
@@ -329,9 +325,10 @@ export class Invocation {
 
   #post(held: InHand, outcome: CommittedOutcome): void {
     if (!this.#hand.holds(held)) return
-    this.#outbox.push(outcome)
+    this.#hand.conclude(held, outcome)
+    this.#outbox.push(held)
     if (this.#reading) return
-    if (this.#outbox.length + this.#sent.size >= this.#hand.size) {
+    if (this.#hand.working === 0) {
       this.#pump()
       return
     }
@@ -344,34 +341,33 @@ export class Invocation {
     }, 0)
   }
 
-  #flushed(outcome: CommittedOutcome, answer: FlushedOutcome): void {
-    const held = this.#hand.get(outcome.run.id)
-    this.#sent.delete(outcome.run.id)
+  #flushed(held: InHand, answer: FlushedOutcome): void {
+    const { outcome, run } = held
+    this.#hand.drop(held)
+    // nothing is sent without one
+    if (outcome === null) return
     this.tally.count(outcome, answer)
-    if (answer.kind === 'applied' && answer.status === 'running' && held) {
-      this.#hand.drop(outcome.run.id)
+    if (answer.kind === 'applied' && answer.status === 'running') {
       this.#start(this.#hand.take(continued(outcome), held.inlineSteps + 1))
       return
     }
     // asked to go on here but lost or cancelled meanwhile: nothing of it is left in hand
-    if (outcome.status === 'running') this.#hand.settle(outcome.run)
+    if (outcome.status === 'running') this.#hand.settle(run)
     if (answer.kind === 'applied' && !isTerminal(answer.status)) this.#exhausted = false
-    this.#hand.drop(outcome.run.id)
-    if (outcome.run.parentId !== null || outcome.join !== null || outcome.run.gates.length > 0) this.#exhausted = false
+    if (run.parentId !== null || outcome.join !== null || run.gates.length > 0) this.#exhausted = false
   }
 
   /** The database refused a flush: one outcome may be what it refuses, so each is sent alone, and that one becomes its run's failure. */
-  async #flushFailed(outcomes: readonly CommittedOutcome[], error: unknown): Promise<void> {
-    if (outcomes.length === 0 || !isRefusal(error)) {
+  async #flushFailed(sent: readonly InHand[], error: unknown): Promise<void> {
+    if (sent.length === 0 || !isRefusal(error)) {
       this.#fail(error)
       return
     }
-    for (const outcome of outcomes) {
+    for (const held of sent) {
       try {
-        const reply = await this.#params.store.flush({ outcomes: [outcome], endedClaims: [] }, null)
-        this.#flushed(outcome, reply.outcomes[0] ?? { kind: 'stale' })
+        await this.#flushAlone(held)
       } catch (own) {
-        await this.#refused(outcome, own)
+        await this.#refused(held, own)
       }
     }
   }
@@ -383,13 +379,22 @@ export class Invocation {
     this.#pump()
   }
 
-  async #refused(outcome: CommittedOutcome, error: unknown): Promise<void> {
-    const failure = refused(outcome, error)
+  async #flushAlone(held: InHand): Promise<void> {
+    if (held.outcome === null) return
+    const reply = await this.#params.store.flush({ outcomes: [held.outcome], endedClaims: [] }, null)
+    this.#flushed(held, reply.outcomes[0] ?? STALE)
+  }
+
+  async #refused(held: InHand, error: unknown): Promise<void> {
+    if (held.outcome === null) return
+    if (!isLeaving(held)) this.#hand.settle(held.run)
+    this.#hand.conclude(held, refused(held.outcome, error))
     try {
-      const reply = await this.#params.store.flush({ outcomes: [failure], endedClaims: [] }, null)
-      this.#flushed(failure, reply.outcomes[0] ?? { kind: 'stale' })
+      await this.#flushAlone(held)
     } catch (again) {
       this.#failure ??= again
     }
   }
 }
+
+const STALE: FlushedOutcome = { kind: 'stale' }

@@ -342,17 +342,3 @@ export function refused(outcome: CommittedOutcome, error: unknown): CommittedOut
     }),
   }
 }
-
-/** True for an outcome with which the run leaves this invocation, however it goes on. */
-export function isLeaving(outcome: CommittedOutcome): boolean {
-  return outcome.status !== 'running'
-}
-
-/** Of an outbox or of what is on its way. */
-export function countLeaving(outcomes: { forEach(look: (outcome: CommittedOutcome) => void): void }): number {
-  let count = 0
-  outcomes.forEach((outcome) => {
-    if (isLeaving(outcome)) count += 1
-  })
-  return count
-}
