@@ -89,10 +89,11 @@ class Loop implements NodeLoop {
     const { connection, budget, leaseMs, logger, onPass } = this.#params
     const ticker = connection.createTicker({ budget, leaseMs })
     this.#ticker = ticker
+    const pass = ticker.kick('loop')
     try {
-      const report = await this.#orRotate(ticker.kick('loop'))
+      const report = await this.#orRotate(pass)
       if (report === undefined) {
-        this.#drain(ticker)
+        this.#drain(ticker, pass)
         return 0
       }
       this.#failures = 0
@@ -122,8 +123,10 @@ class Loop implements NodeLoop {
     }
   }
 
-  #drain(ticker: RunningTicker): void {
-    const drained = ticker.stop().finally(() => this.#draining.delete(drained))
+  #drain(ticker: RunningTicker, pass: Promise<TickReport>): void {
+    const { logger, onPass } = this.#params
+    const told = pass.then(onPass, (error: unknown) => logger.error('pawl: a tick failed', { error: String(error) }))
+    const drained = Promise.all([ticker.stop(), told]).then(() => void this.#draining.delete(drained))
     this.#draining.add(drained)
   }
 

@@ -97,9 +97,11 @@ describe('the loop of the Node host', () => {
     const pawl = createPawl({ definitions: [held, nightly, double] })
     const connection = pawl.connect({ database, services: { gates } })
     const budget = { ...BUDGETS.node.kick, concurrency: 2 }
-    const onPass = ({ fired }: TickReport) => (fired > 0 ? void gates.pass('fired') : undefined)
+    const onPass = ({ fired }: TickReport) => void gates.pass(fired > 0 ? 'fired' : 'pass')
     const loop = startNodeLoop({ connection, budget, logger: pawl.logger, rotateMs: 50, onPass })
     try {
+      // schedules are declared by the first pass
+      await gates.reached('pass')
       const { id } = await connection.spawn(held, { gate: 'long' })
       loop.wake()
       await gates.reached('long')
