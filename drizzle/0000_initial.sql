@@ -25,6 +25,9 @@ CREATE TABLE "pawl"."claims" (
 CREATE TABLE "pawl"."environments" (
 	"id" smallint PRIMARY KEY GENERATED ALWAYS AS IDENTITY (sequence name "pawl"."environments_id_seq" INCREMENT BY 1 MINVALUE 1 MAXVALUE 32767 START WITH 1 CACHE 1),
 	"name" text NOT NULL,
+	"upkeep_at" timestamp with time zone DEFAULT now() NOT NULL,
+	"last_tick_at" timestamp with time zone,
+	"last_tick_source" text,
 	CONSTRAINT "environments_name_key" UNIQUE("name")
 );
 --> statement-breakpoint
@@ -80,9 +83,6 @@ CREATE TABLE "pawl"."meta" (
 	"product" text DEFAULT 'pawl' NOT NULL,
 	"schema_version" integer NOT NULL,
 	"min_build" integer NOT NULL,
-	"upkeep_at" timestamp with time zone DEFAULT now() NOT NULL,
-	"last_tick_at" timestamp with time zone,
-	"last_tick_source" text,
 	CONSTRAINT "meta_one_row" CHECK ("pawl"."meta"."singleton")
 );
 --> statement-breakpoint

@@ -28,7 +28,10 @@ TABLE pawl.claims WITH (fillfactor=70, autovacuum_vacuum_scale_factor=0.0, autov
 )
 TABLE pawl.environments (
   id smallint NOT NULL IDENTITY ALWAYS,
-  name text NOT NULL
+  name text NOT NULL,
+  upkeep_at timestamp with time zone NOT NULL DEFAULT now(),
+  last_tick_at timestamp with time zone,
+  last_tick_source text
 )
 TABLE pawl.history WITH (autovacuum_vacuum_insert_scale_factor=0.1, autovacuum_vacuum_scale_factor=0.1, vacuum_truncate=false) (
   run_id uuid NOT NULL,
@@ -72,10 +75,7 @@ TABLE pawl.meta (
   singleton boolean NOT NULL DEFAULT true,
   product text NOT NULL DEFAULT 'pawl'::text,
   schema_version integer NOT NULL,
-  min_build integer NOT NULL,
-  upkeep_at timestamp with time zone NOT NULL DEFAULT now(),
-  last_tick_at timestamp with time zone,
-  last_tick_source text
+  min_build integer NOT NULL
 )
 TABLE pawl.queues (
   environment_id smallint NOT NULL,

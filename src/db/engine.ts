@@ -72,7 +72,7 @@ function statementsOfClaim(context: StoreContext, request: ClaimRequest): Statem
       : []),
     promoteDue(schema, { now, environment, limit: PROMOTED_AT_ONCE }),
     claimRuns(schema, toClaimParams(context, request)),
-    ...(request.besides.length > 0 ? [endSolitude(schema, { claimIds: request.besides })] : []),
+    ...(request.besides.length > 0 ? [endSolitude(schema, { claimIds: request.besides, newClaimId: request.claimId })] : []),
     ...(request.peek
       ? [
           peekNext(schema, {

@@ -129,22 +129,37 @@ function joins(context: StoreContext, outcomes: readonly CommittedOutcome[], non
   ]
 }
 
-/** What a step was shown because it had waited for it is consumed by its progress, and excluded when it waits again. */
+/**
+ * What a step was shown because it had waited for it is consumed by its progress. A step that waits again keeps what it waits for still,
+ * so that it can gather several names, and is not woken by what it has seen; the other names are done with. A failed step keeps all: it
+ * may be retried by hand.
+ */
 function inboxes(context: StoreContext, outcomes: readonly CommittedOutcome[]): Statement[] {
-  const shownRunIds: string[] = []
-  const shownSignalIds: string[] = []
-  for (const { run } of outcomes) {
-    for (const entry of run.inbox) {
-      if (!run.awaits.includes(entry.name)) continue
-      shownRunIds.push(run.id)
-      shownSignalIds.push(entry.id)
-    }
-  }
+  const shown = outcomes.flatMap(({ run, kind, awaits }) =>
+    run.inbox.flatMap(({ id, name }) =>
+      run.awaits.includes(name) ? [{ runId: run.id, id, kept: kind === 'wait' && awaits?.includes(name) === true }] : [],
+    ),
+  )
+  const consumed = shown.filter((signal) => !signal.kept)
   const waiting = outcomes.filter((outcome) => outcome.kind === 'wait').map((outcome) => outcome.run.id)
   return [
-    ...(shownRunIds.length > 0 ? [consumeSignals(context.schema, { runIds: shownRunIds, signalIds: shownSignalIds })] : []),
+    ...(consumed.length > 0
+      ? [
+          consumeSignals(context.schema, {
+            runIds: consumed.map((signal) => signal.runId),
+            signalIds: consumed.map((signal) => signal.id),
+          }),
+        ]
+      : []),
     ...(waiting.length > 0
-      ? [recheckWaits(context.schema, { now: context.now(), ids: waiting, shownRunIds, shownSignalIds })]
+      ? [
+          recheckWaits(context.schema, {
+            now: context.now(),
+            ids: waiting,
+            shownRunIds: shown.map((signal) => signal.runId),
+            shownSignalIds: shown.map((signal) => signal.id),
+          }),
+        ]
       : []),
   ]
 }

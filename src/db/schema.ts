@@ -34,7 +34,7 @@ export const runStatus = pawl.enum('run_status', [
   'uncertain',
 ])
 
-/** One row: who made this schema, which builds may use it, and when the shared upkeep is next due. */
+/** One row: who made this schema, and which builds may use it. */
 export const meta = pawl.table(
   'meta',
   {
@@ -42,17 +42,20 @@ export const meta = pawl.table(
     product: text('product').notNull().default('pawl'),
     schemaVersion: integer('schema_version').notNull(),
     minBuild: integer('min_build').notNull(),
-    upkeepAt: instant('upkeep_at').notNull().defaultNow(),
-    lastTickAt: instant('last_tick_at'),
-    lastTickSource: text('last_tick_source'),
   },
   (t) => [check('meta_one_row', sql`${t.singleton}`)],
 )
 
-/** Names of environments, as small numbers for the hot indexes. A run belongs to the environment that spawned it. */
+/**
+ * Names of environments, as small numbers for the hot indexes. A run belongs to the environment that spawned it. Each has its own
+ * upkeep: when it is next due, and which tick last saw to it.
+ */
 export const environments = pawl.table('environments', {
   id: smallint('id').primaryKey().generatedAlwaysAsIdentity(),
   name: text('name').notNull().unique('environments_name_key'),
+  upkeepAt: instant('upkeep_at').notNull().defaultNow(),
+  lastTickAt: instant('last_tick_at'),
+  lastTickSource: text('last_tick_source'),
 })
 
 /**

@@ -17,7 +17,7 @@ const GATES_AT_ONCE = 1_000
 
 /**
  * The duties nobody else has: retention, expired receipts, slots of gates that no run holds any more, and runs blocked on a gate that
- * has room. Only the tick that moves `meta.upkeep_at` does them; each is bounded. `more`: retention did not get to its end,
+ * has room. Only the tick that moves the environment's `upkeep_at` does them; each is bounded. `more`: retention did not get to its end,
  * and is due again in a second.
  */
 export async function upkeep(
@@ -26,7 +26,9 @@ export async function upkeep(
 ): Promise<{ readonly pruned: number; readonly more: boolean }> {
   const { database, schema, environment } = context
   const now = context.now()
-  const [taken = []] = await database.batch([takeUpkeep(schema, { now, source: request.source, nextInMs: request.nextInMs })])
+  const [taken = []] = await database.batch([
+    takeUpkeep(schema, { now, environment, source: request.source, nextInMs: request.nextInMs }),
+  ])
   if (taken.length === 0) return { pruned: 0, more: false }
   const [, , blocked = [], ended = []] = await database.batch([
     lockGates(schema, { environment, limit: GATES_AT_ONCE }),

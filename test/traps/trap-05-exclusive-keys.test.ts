@@ -99,7 +99,7 @@ forEachVersion('trap 5: exclusive keys', (version) => {
     await flush(engine, [finishes(holder)])
     await locked.release()
     expect(await claim(engine)).toEqual([])
-    await engine.sql("UPDATE pawl.meta SET upkeep_at = '-infinity'")
+    await engine.sql("UPDATE pawl.environments SET upkeep_at = '-infinity'")
     await engine.store.upkeep({ source: 'test', nextInMs: 60_000, minRetentionSeconds: 1_000_000 })
     expect(await claimOne(engine)).toMatchObject({ id: heir })
   })

@@ -213,7 +213,7 @@ const RACES = raceCount(300)
 const DAY = 86_400_000
 
 async function prune(engine: TestEngine): Promise<void> {
-  await engine.sql("UPDATE pawl.meta SET upkeep_at = '-infinity'")
+  await engine.sql("UPDATE pawl.environments SET upkeep_at = '-infinity'")
   await engine.store.upkeep({ source: 'test', nextInMs: 0, minRetentionSeconds: 0 })
 }
 

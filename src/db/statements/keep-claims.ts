@@ -34,13 +34,14 @@ WHERE r.id IS NULL OR r.claimed_by IS DISTINCT FROM i.claim_id OR r.cancel_reque
 const LONELY_PAUSE_SECONDS = 2
 const LONELY_PAUSE_FACTOR = 4
 
-/** A claim that was alone has got company: a loss from now on may be the neighbour's doing. */
-export const endSolitude = defineStatement<{ readonly claimIds: readonly string[] }>(
+/** A claim that was alone has got company, if the new one took something: a loss from now on may be the neighbour's doing. */
+export const endSolitude = defineStatement<{ readonly claimIds: readonly string[]; readonly newClaimId: string }>(
   'end_solitude',
   (s) => `
-UPDATE ${s}.claims c SET alone = false WHERE c.id = ANY ($1::uuid[]) AND c.alone
+UPDATE ${s}.claims c SET alone = false
+WHERE c.id = ANY ($1::uuid[]) AND c.alone AND EXISTS (SELECT FROM ${s}.claims n WHERE n.id = $2::uuid)
 `,
-  (p) => [p.claimIds],
+  (p) => [p.claimIds, p.newClaimId],
 )
 
 export interface RescueLostParams {

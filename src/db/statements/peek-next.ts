@@ -43,7 +43,7 @@ SELECT
   ${epochMs('least(d.timer, d.lease, d.slot)')} AS next_at,
   ${epochMs('d.now')} AS now,
   coalesce(d.slot <= d.now, false) AS schedule_due,
-  m.upkeep_at <= d.now AS upkeep_due,
+  coalesce((SELECT e.upkeep_at <= d.now FROM ${s}.environments e WHERE e.name = $2::text), false) AS upkeep_due,
   m.min_build
 FROM due d LEFT JOIN ${s}.meta m ON true
 `,

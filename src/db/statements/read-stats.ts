@@ -133,12 +133,12 @@ timer AS (
   WHERE r.environment_id = (SELECT id FROM environment) AND r.timer_at IS NOT NULL ORDER BY r.timer_at LIMIT 1
 ),
 lease AS (SELECT c.lease_until AS at FROM ${s}.claims c WHERE c.environment_id = (SELECT id FROM environment) ORDER BY c.lease_until LIMIT 1)
-SELECT ${epochMs('clock.at')} AS now, m.schema_version, m.min_build, ${epochMs('m.last_tick_at')} AS last_tick_at, m.last_tick_source,
+SELECT ${epochMs('clock.at')} AS now, m.schema_version, m.min_build, ${epochMs('e.last_tick_at')} AS last_tick_at, e.last_tick_source,
   ${epochMs(`least(
     (SELECT min(g.available_at) FROM first_in_line g),
     (SELECT t.at FROM timer t WHERE t.at <= (SELECT at FROM clock)),
     (SELECT t.at FROM lease t WHERE t.at <= (SELECT at FROM clock)))`)} AS oldest_due_at
-FROM ${s}.meta m, clock
+FROM ${s}.meta m CROSS JOIN clock LEFT JOIN ${s}.environments e ON e.name = $2::text
 `,
   (p) => [p.now, p.environment],
 )

@@ -101,7 +101,7 @@ export const consumeSignals = defineStatement<ConsumeSignalsParams>(
   (s) => `
 WITH progressed AS (
   SELECT r.id, r.seq FROM ${s}.runs r JOIN ${s}.history h ON h.run_id = r.id AND h.seq = r.seq
-  WHERE r.id = ANY ($1::uuid[]) AND h.xmin = pg_current_xact_id()::xid AND h.outcome IN ('next', 'continue', 'join', 'done', 'fail', 'discard')
+  WHERE r.id = ANY ($1::uuid[]) AND h.xmin = pg_current_xact_id()::xid AND h.outcome IN ('next', 'continue', 'wait', 'join', 'done', 'discard')
 ),
 consumed AS (
   UPDATE ${s}.signals g SET consumed_seq = p.seq

@@ -6,17 +6,24 @@ export interface UpkeepParams {
   readonly limit: number
 }
 
-/** Notes that a tick was here, and who does the shared upkeep now: only one of many ticks gets the row. */
-export const takeUpkeep = defineStatement<{ readonly now: string | null; readonly source: string; readonly nextInMs: number }>(
+export interface TakeUpkeepParams {
+  readonly now: string | null
+  readonly environment: string
+  readonly source: string
+  readonly nextInMs: number
+}
+
+/** Notes that a tick was here, and who does the environment's upkeep now: only one of many ticks gets the row. */
+export const takeUpkeep = defineStatement<TakeUpkeepParams>(
   'take_upkeep',
   (s) => `
 WITH ${CLOCK}
-UPDATE ${s}.meta m SET upkeep_at = clock.at + make_interval(secs => $3::float8 / 1000), last_tick_at = clock.at, last_tick_source = $2::text
+UPDATE ${s}.environments e SET upkeep_at = clock.at + make_interval(secs => $4::float8 / 1000), last_tick_at = clock.at, last_tick_source = $3::text
 FROM clock
-WHERE m.singleton AND m.upkeep_at <= clock.at
-RETURNING m.min_build
+WHERE e.name = $2::text AND e.upkeep_at <= clock.at
+RETURNING e.id
 `,
-  (p) => [p.now, p.source, p.nextInMs],
+  (p) => [p.now, p.environment, p.source, p.nextInMs],
 )
 
 /** How soon a pass of retention that found more is followed by another, in seconds: 2,000 rows each, which outruns any spawning. */
@@ -26,12 +33,12 @@ const MORE_AFTER_SECONDS = 1
 export const hastenUpkeep = defineStatement<{ readonly now: string | null; readonly environment: string }>(
   'hasten_upkeep',
   (s) => `
-WITH ${CLOCK}, environment AS (SELECT id FROM ${s}.environments WHERE name = $2::text)
-UPDATE ${s}.meta m SET upkeep_at = least(m.upkeep_at, clock.at + make_interval(secs => ${MORE_AFTER_SECONDS}))
+WITH ${CLOCK}
+UPDATE ${s}.environments e SET upkeep_at = least(e.upkeep_at, clock.at + make_interval(secs => ${MORE_AFTER_SECONDS}))
 FROM clock
-WHERE m.singleton AND (
-  EXISTS (SELECT FROM ${s}.lanes l WHERE l.environment_id = (SELECT id FROM environment) AND l.prune_cursor_at IS NOT NULL)
-  OR (SELECT t.expires_at FROM ${s}.receipts t WHERE t.environment_id = (SELECT id FROM environment) ORDER BY t.expires_at LIMIT 1) <= clock.at)
+WHERE e.name = $2::text AND (
+  EXISTS (SELECT FROM ${s}.lanes l WHERE l.environment_id = e.id AND l.prune_cursor_at IS NOT NULL)
+  OR (SELECT t.expires_at FROM ${s}.receipts t WHERE t.environment_id = e.id ORDER BY t.expires_at LIMIT 1) <= clock.at)
 `,
   (p) => [p.now, p.environment],
 )
@@ -118,7 +125,7 @@ ORDER BY c.gate LIMIT (SELECT $2::int) FOR UPDATE SKIP LOCKED
   (p) => [p.environment, p.limit],
 )
 
-/** Sets locked counters to what the runs in hand really hold. */
+/** Sets the counters that the statement before has locked (`xmax` is ours) to what the runs in hand really hold. */
 export const healGates = defineStatement<{ readonly environment: string }>(
   'heal_gates',
   (s) => `
@@ -130,12 +137,9 @@ truth AS (
   CROSS JOIN LATERAL unnest(r.gates) AS g(gate)
   WHERE c.environment_id = (SELECT id FROM environment)
   GROUP BY g.gate
-),
-locked AS MATERIALIZED (
-  SELECT c.gate FROM ${s}.limit_counters c WHERE c.environment_id = (SELECT id FROM environment) AND c.held > 0 ORDER BY c.gate FOR UPDATE SKIP LOCKED
 )
 UPDATE ${s}.limit_counters c SET held = coalesce((SELECT t.held FROM truth t WHERE t.gate = c.gate), 0)
-WHERE c.environment_id = (SELECT id FROM environment) AND c.gate IN (SELECT gate FROM locked) AND c.shard = 0
+WHERE c.environment_id = (SELECT id FROM environment) AND c.shard = 0 AND c.xmax = pg_current_xact_id()::xid
   AND c.held IS DISTINCT FROM coalesce((SELECT t.held FROM truth t WHERE t.gate = c.gate), 0)
 `,
   (p) => [p.environment],
