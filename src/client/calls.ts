@@ -59,7 +59,7 @@ export function createCalls(options: CreateCallsOptions): Calls {
     cancel: (id, caller) => cancel(around, id, caller),
     retry: (id, caller) => retry(around, id, caller),
     getRun,
-    waitForRun: (id, waitMs, caller) => waitUntilStill(() => getRun(id, caller), waitMs, pacing),
+    waitForRun: (id, waitMs, caller, signal) => waitUntilStill(() => getRun(id, caller), waitMs, pacing, signal),
   }
 }
 

@@ -20,15 +20,21 @@ export const hostPacing: Pacing = {
 
 /**
  * Looks until the run stands still (it has ended, or waits for a decision) or the time is over, and gives it as it was last seen. At most
- * about 30 looks in the full 25 s.
+ * about 30 looks in the full 25 s, and none once `signal` says that nobody waits any more.
  */
-export async function waitUntilStill(look: () => Promise<RunRecord>, waitMs: number, pacing: Pacing): Promise<RunRecord> {
+export async function waitUntilStill(
+  look: () => Promise<RunRecord>,
+  waitMs: number,
+  pacing: Pacing,
+  signal?: AbortSignal,
+): Promise<RunRecord> {
   const until = pacing.nowMs() + Math.min(Math.max(waitMs, 0), MAX_WAIT_MS)
   let run = await look()
   for (let pauseMs = FIRST_PAUSE_MS; isMoving(run); pauseMs = Math.min(pauseMs * PAUSE_GROWTH, LONGEST_PAUSE_MS)) {
     const leftMs = until - pacing.nowMs()
     if (leftMs <= 0) break
     await pacing.pause(Math.min(pauseMs, leftMs))
+    if (signal?.aborted) break
     run = await look()
   }
   return run

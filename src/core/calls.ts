@@ -3,9 +3,8 @@
  * `api/`, which serves it. Every call is one database request unless it says otherwise.
  */
 import type { PawlError } from './errors.ts'
-import type { CancelAnswer } from './store.ts'
-import type { RunRecord } from './store.ts'
 import type { Status } from './status.ts'
+import type { CancelAnswer, RunRecord } from './store.ts'
 
 export interface SpawnCall {
   readonly definition: string
@@ -70,6 +69,6 @@ export interface Calls {
   retry(id: string, caller?: Caller): Promise<{ readonly id: string; readonly status: Status }>
   /** Throws not_found. */
   getRun(id: string, caller?: Caller): Promise<RunRecord>
-  /** The run as it is when it leaves the moving statuses, or when `waitMs` (at most 25 s) is over; asks again with growing pauses. */
-  waitForRun(id: string, waitMs: number, caller?: Caller): Promise<RunRecord>
+  /** The run as it is when it leaves the moving statuses, or when `waitMs` (at most 25 s) is over; asks again with growing pauses, and no more once `signal` is aborted. */
+  waitForRun(id: string, waitMs: number, caller?: Caller, signal?: AbortSignal): Promise<RunRecord>
 }

@@ -353,9 +353,26 @@ export function isNonRetryable(error: unknown): boolean {
   }
 }
 
+const KINDS: ReadonlySet<string> = new Set<RuntimeOutcome['kind']>([
+  'next',
+  'wait',
+  'join',
+  'done',
+  'fail',
+  'retry',
+  'snooze',
+  'discard',
+])
+
+/** An outcome of another copy of the library, whose kinds may be newer, is a failure of the step like any other thing it cannot end with. */
+function checkKind(outcome: RuntimeOutcome): RuntimeOutcome {
+  if (KINDS.has(outcome.kind)) return outcome
+  throw notAllowed('invalid_outcome', { field: 'outcome', got: outcome.kind, allowed: `one of ${[...KINDS].join(', ')}` })
+}
+
 /** What the engine goes by: the outcome returned, or for a job `done` with whatever else it returned. Throws `invalid_outcome`. */
 export function toOutcome(kind: 'job' | 'machine', returned: unknown): RuntimeOutcome {
-  if (isOutcome(returned)) return returned
+  if (isOutcome(returned)) return checkKind(returned)
   if (kind === 'job') return done(returned)
   throw new PawlError('invalid_outcome', `A step must return an outcome (next, waitFor, join, done…), got ${describe(returned)}.`)
 }

@@ -284,11 +284,14 @@ function toAdmission(run: NewRun, row: Row | undefined): Admission {
   if (!row) return { kind: 'mismatch' }
   if (run.receipt) {
     if (row.receipt_matches !== true) return { kind: 'mismatch' }
-    const decision = row.decision as { id: string; status: Status; created: boolean } | null
-    if (row.receipt_is_ours !== true) return decision ? { kind: 'replayed', ...decision } : { kind: 'mismatch' }
+    const decision = row.decision as { id: string; status: Status; created: boolean } | { taken: true } | null
+    if (row.receipt_is_ours !== true) {
+      if (decision === null) return { kind: 'mismatch' }
+      return 'taken' in decision ? { kind: 'id_taken' } : { kind: 'replayed', ...decision }
+    }
   }
   if (row.own_id !== null) {
-    if (row.own_tenant !== run.tenant) return { kind: 'id_taken' }
+    if (row.own_is_visible !== true) return { kind: 'id_taken' }
     const isNew = !run.idIsCallers || row.own_is_new === true
     const status = isNew ? 'pending' : (row.own_status as Status)
     return { kind: isNew ? 'created' : 'occupied', id: run.id, status }

@@ -133,7 +133,9 @@ async function read(request: ApiRequest): Promise<Response> {
   const wait = readWait(http)
   const ms = Math.min(wait.ms, api.maxWaitMs ?? MAX_WAIT_MS, MAX_WAIT_MS)
   const id = idOf(request)
-  const run = await (ms > 0 ? api.calls.waitForRun(id, ms, callerOf(access)) : api.calls.getRun(id, callerOf(access)))
+  const caller = callerOf(access)
+  // a caller that has gone is not waited for
+  const run = await (ms > 0 ? api.calls.waitForRun(id, ms, caller, http.req.raw.signal) : api.calls.getRun(id, caller))
   const applied = wait.preferred === undefined ? undefined : `wait=${Math.floor(ms / 1_000)}`
   return jsonWithTag(http, toRunView(run), { ...freshnessOf(run, nowOf(api)), 'preference-applied': applied })
 }

@@ -85,7 +85,8 @@ export interface ReadAdmissionsParams {
 
 const admissions = (s: string) => `
   SELECT i.ordinal, i.id, i.tenant, i.receipt_key, i.fingerprint, e.id AS environment_id, r.id AS own_id, r.status AS own_status,
-    (SELECT l.tenant FROM ${s}.lanes l WHERE l.id = r.lane_id) AS own_tenant, r.xmin = pg_current_xact_id()::xid AS own_is_new, u.run_id AS occupant_id,
+    r.environment_id = e.id AND (SELECT l.tenant FROM ${s}.lanes l WHERE l.id = r.lane_id) = i.tenant AS own_is_visible,
+    r.xmin = pg_current_xact_id()::xid AS own_is_new, u.run_id AS occupant_id,
     (SELECT o.status FROM ${s}.runs o WHERE o.id = u.run_id) AS occupant_status
   FROM unnest($3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[]) WITH ORDINALITY AS i(id, tenant, scope, key, receipt_key, fingerprint, ordinal)
   JOIN ${s}.environments e ON e.name = $1::text
@@ -101,7 +102,9 @@ export const decideReceipts = defineStatement<ReadAdmissionsParams>(
 WITH admissions AS (${admissions(s)})
 UPDATE ${s}.receipts t
 SET decision = CASE
-  WHEN a.own_id IS NOT NULL THEN jsonb_build_object('id', a.own_id, 'status', 'pending', 'created', true)
+  WHEN NOT a.own_is_visible THEN jsonb_build_object('taken', true)
+  WHEN a.own_is_new THEN jsonb_build_object('id', a.own_id, 'status', 'pending', 'created', true)
+  WHEN a.own_id IS NOT NULL THEN jsonb_build_object('id', a.own_id, 'status', a.own_status, 'created', false)
   WHEN a.occupant_id IS NOT NULL THEN jsonb_build_object('id', a.occupant_id, 'status', a.occupant_status, 'created', false)
 END
 FROM admissions a
@@ -118,7 +121,7 @@ export const readAdmissions = defineStatement<ReadAdmissionsParams>(
   'read_admissions',
   (s) => `
 WITH admissions AS (${admissions(s)})
-SELECT a.own_id, a.own_status, a.own_tenant, a.own_is_new, a.occupant_id, a.occupant_status, t.nonce = $2::uuid AS receipt_is_ours, t.fingerprint = a.fingerprint AS receipt_matches, t.decision
+SELECT a.own_id, a.own_status, a.own_is_visible, a.own_is_new, a.occupant_id, a.occupant_status, t.nonce = $2::uuid AS receipt_is_ours, t.fingerprint = a.fingerprint AS receipt_matches, t.decision
 FROM admissions a
 LEFT JOIN ${s}.receipts t ON a.receipt_key IS NOT NULL AND t.tenant = a.tenant AND t.environment_id = a.environment_id AND t.key = a.receipt_key
 ORDER BY a.ordinal
