@@ -123,10 +123,14 @@ class Loop implements NodeLoop {
     }
   }
 
+  /** What it gives back, and what its last outcomes made due, is for the loop to see: hence the wake. */
   #drain(ticker: RunningTicker, pass: Promise<TickReport>): void {
     const { logger, onPass } = this.#params
     const told = pass.then(onPass, (error: unknown) => logger.error('pawl: a tick failed', { error: String(error) }))
-    const drained = Promise.all([ticker.stop(), told]).then(() => void this.#draining.delete(drained))
+    const drained = Promise.all([ticker.stop(), told]).then(() => {
+      this.#draining.delete(drained)
+      if (!this.#stopped) this.wake()
+    })
     this.#draining.add(drained)
   }
 
