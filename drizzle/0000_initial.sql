@@ -25,7 +25,7 @@ CREATE TABLE "pawl"."claims" (
 CREATE TABLE "pawl"."environments" (
 	"id" smallint PRIMARY KEY GENERATED ALWAYS AS IDENTITY (sequence name "pawl"."environments_id_seq" INCREMENT BY 1 MINVALUE 1 MAXVALUE 32767 START WITH 1 CACHE 1),
 	"name" text NOT NULL,
-	"upkeep_at" timestamp with time zone DEFAULT now() NOT NULL,
+	"upkeep_at" timestamp with time zone DEFAULT now() + interval '1 minute' NOT NULL,
 	"last_tick_at" timestamp with time zone,
 	"last_tick_source" text,
 	CONSTRAINT "environments_name_key" UNIQUE("name")

@@ -29,7 +29,7 @@ TABLE pawl.claims WITH (fillfactor=70, autovacuum_vacuum_scale_factor=0.0, autov
 TABLE pawl.environments (
   id smallint NOT NULL IDENTITY ALWAYS,
   name text NOT NULL,
-  upkeep_at timestamp with time zone NOT NULL DEFAULT now(),
+  upkeep_at timestamp with time zone NOT NULL DEFAULT (now() + '00:01:00'::interval),
   last_tick_at timestamp with time zone,
   last_tick_source text
 )

@@ -102,12 +102,13 @@ function lost({ method, asked, repeatable }: HttpRequest, cause: unknown): PawlE
   return new PawlError('unknown_outcome', `${asked}: no reply (${why}), so it may or may not have happened. ${remedy}`, { cause })
 }
 
-function parseAnswer(text: string, request: HttpRequest): unknown {
+/** Every answer of the API is an object: anything else, also nothing or a bare `null`, comes from somebody else and is no success. */
+function parseAnswer(text: string, request: HttpRequest): object {
   try {
-    return text === '' ? null : JSON.parse(text)
-  } catch (cause) {
-    throw new PawlError('internal', `${request.asked}: the answer is not JSON. Is the url that of the API?`, { cause })
-  }
+    const value: unknown = JSON.parse(text)
+    if (typeof value === 'object' && value !== null) return value
+  } catch {}
+  throw new PawlError('internal', `${request.asked}: the answer is not one of the API. Is the url that of the API?`)
 }
 
 /** Statuses by which a gateway says that it lost the server, not that the server refused. */

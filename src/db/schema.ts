@@ -53,7 +53,8 @@ export const meta = pawl.table(
 export const environments = pawl.table('environments', {
   id: smallint('id').primaryKey().generatedAlwaysAsIdentity(),
   name: text('name').notNull().unique('environments_name_key'),
-  upkeepAt: instant('upkeep_at').notNull().defaultNow(),
+  // a new environment has nothing to keep up
+  upkeepAt: instant('upkeep_at').notNull().default(sql`now() + interval '1 minute'`),
   lastTickAt: instant('last_tick_at'),
   lastTickSource: text('last_tick_source'),
 })

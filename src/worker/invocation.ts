@@ -59,6 +59,8 @@ export class Invocation {
   #outbox: InHand[] = []
   #onWire = 0
   #expected = 0
+  /** A claim is on the wire that may bring a run which must have no company. */
+  #awaitsLonely = false
   #stopping = false
   #exhausted = false
   #poked = false
@@ -164,20 +166,16 @@ export class Invocation {
     if (this.#onWire === 0 && this.#hand.size === 0 && this.#outbox.length === 0) this.#finish()
   }
 
-  #eligible(): readonly AnyDefinition[] {
-    const left = this.remainingMs() - FLUSH_RESERVE_MS
-    return this.#params.registry.definitions.filter((definition) => definition.timeoutMs <= left)
-  }
-
   #nextClaim(): ClaimRequest | null {
-    const { budget, requests, queues, leaseMs } = this.#params
+    const { budget, requests, queues, leaseMs, registry } = this.#params
     // a claim that rides along with outcomes is free, and they may have made work
-    if (this.#stopping || this.#hand.isSolo || (this.#exhausted && this.#outbox.length === 0)) return null
+    if (this.#stopping || this.#awaitsLonely || this.#hand.isSolo || (this.#exhausted && this.#outbox.length === 0)) return null
     if (requests() + FLUSH_RESERVE_REQUESTS + this.#onWire >= budget.requests) return null
     // what is about to be flushed leaves its place to what is claimed with it; what is on its way has left
     const room = Math.min(budget.batch, budget.concurrency - this.#hand.running - this.#expected)
     if (room <= 0) return null
-    const definitions = this.#eligible()
+    const left = this.remainingMs() - FLUSH_RESERVE_MS
+    const definitions = registry.definitions.filter((definition) => definition.timeoutMs <= left)
     if (definitions.length === 0) return null
     return {
       claimId: randomUuid(),
@@ -204,6 +202,7 @@ export class Invocation {
     const endedClaims = this.#hand.takeEnded()
     this.#onWire += 1
     this.#expected += claim?.limit ?? 0
+    if (claim?.alone) this.#awaitsLonely = true
     this.#poked = false
     try {
       const isClaimAlone = outcomes.length === 0 && endedClaims.length === 0 && claim !== null
@@ -221,6 +220,7 @@ export class Invocation {
       this.#reading = false
       this.#onWire -= 1
       this.#expected -= claim?.limit ?? 0
+      if (claim?.alone) this.#awaitsLonely = false
     }
     this.#pump()
   }

@@ -3,7 +3,9 @@ import { startEngine } from '../support/engine.ts'
 import { definitions } from './definitions.ts'
 import { soak } from './soak-run.ts'
 
-test('C032 C042 C259 killing engines with SIGKILL at random moments loses nothing, doubles no outcome and fails no innocent run', { timeout: 180_000 }, async () => {
+test('C032 C042 C259 killing engines with SIGKILL at random moments loses nothing, doubles no outcome and fails no innocent run', {
+  timeout: 180_000,
+}, async () => {
   const engine = await startEngine({ definitions })
   try {
     const report = await soak({

@@ -47,7 +47,9 @@ export async function soak(options: SoakOptions): Promise<SoakReport> {
   writeFileSync(effectsFile, '')
   try {
     const spawning = spawnAll(options)
-    const killing = Promise.all(Array.from({ length: options.processes }, (_, index) => killRepeatedly(options, effectsFile, index)))
+    const killing = Promise.all(
+      Array.from({ length: options.processes }, (_, index) => killRepeatedly(options, effectsFile, index)),
+    )
     const waiting = await spawning
     const signalling = signalAll(options, waiting)
     await killing
@@ -82,7 +84,10 @@ async function signalAll({ store }: SoakOptions, ids: readonly string[]): Promis
 }
 
 function startWorker(options: SoakOptions, effectsFile: string): ChildProcess {
-  return fork(WORKER, { env: { ...process.env, PAWL_DATABASE: options.connectionString, PAWL_EFFECTS: effectsFile }, stdio: ['ignore', 'inherit', 'inherit', 'ipc'] })
+  return fork(WORKER, {
+    env: { ...process.env, PAWL_DATABASE: options.connectionString, PAWL_EFFECTS: effectsFile },
+    stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
+  })
 }
 
 async function killRepeatedly(options: SoakOptions, effectsFile: string, index: number): Promise<void> {
@@ -109,7 +114,9 @@ async function untilAllEnded(options: SoakOptions, effectsFile: string): Promise
   const deadline = Date.now() + SETTLE_MS
   try {
     for (;;) {
-      const { rows } = await options.pool.query<{ left: number }>('SELECT count(*)::int AS left FROM pawl.runs WHERE finished_at IS NULL')
+      const { rows } = await options.pool.query<{ left: number }>(
+        'SELECT count(*)::int AS left FROM pawl.runs WHERE finished_at IS NULL',
+      )
       if (rows[0]?.left === 0) return
       if (Date.now() > deadline) throw new Error(`${rows[0]?.left} runs have not ended: ${await describeLeft(options)}`)
       await passTime(100)
@@ -165,7 +172,8 @@ async function judge(options: SoakOptions, effects: Effects): Promise<SoakReport
     'SELECT r.id, l.definition, r.status::text, r.input, r.result, r.error FROM pawl.runs r JOIN pawl.lanes l ON l.id = r.lane_id',
   )
   const fans = rows.filter((run) => run.definition === 'fan').length
-  if (rows.length !== options.runs + fans * FAN_WIDTH) violations.push(`${rows.length} runs exist, ${options.runs + fans * FAN_WIDTH} were accepted`)
+  if (rows.length !== options.runs + fans * FAN_WIDTH)
+    violations.push(`${rows.length} runs exist, ${options.runs + fans * FAN_WIDTH} were accepted`)
   for (const run of rows) {
     const expected = expectedResult(run)
     if (run.status !== 'completed') violations.push(`${run.definition} ${run.id} is ${run.status}: ${JSON.stringify(run.error)}`)
@@ -192,7 +200,7 @@ async function judgeHistory(pool: pg.Pool, effects: Effects): Promise<string[]> 
   const { rows } = await pool.query<{ id: string; step: string; progress: number; tries: number }>(`
     SELECT run_id AS id, step, count(*) FILTER (WHERE outcome IN ('next', 'continue', 'wait', 'join', 'done'))::int AS progress,
       count(*) FILTER (WHERE outcome IN ('next', 'continue', 'wait', 'join', 'done', 'retry', 'lost'))::int AS tries
-    FROM pawl.history GROUP BY run_id, step`)
+    FROM pawl.history WHERE outcome <> '' GROUP BY run_id, step`)
   const violations: string[] = []
   for (const { id, step, progress, tries } of rows) {
     const seen = effects.bySteps.get(`${id} ${step}`) ?? 0

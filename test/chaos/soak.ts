@@ -20,9 +20,20 @@ await migrate(database)
 
 const startedAt = Date.now()
 const store = createStore({ database })
-const report = await soak({ connectionString, store, pool, runs, kills, processes: 2, killWithinMs: 2_000, log: (line) => process.stdout.write(`${line}\n`) })
+const report = await soak({
+  connectionString,
+  store,
+  pool,
+  runs,
+  kills,
+  processes: 2,
+  killWithinMs: 2_000,
+  log: (line) => process.stdout.write(`${line}\n`),
+})
 const seconds = Math.round((Date.now() - startedAt) / 1000)
-process.stdout.write(`${report.runs} runs, ${report.kills} kills, ${report.losses} claims lost on the way, ${report.effects} effects, ${seconds} s\n`)
+process.stdout.write(
+  `${report.runs} runs, ${report.kills} kills, ${report.losses} claims lost on the way, ${report.effects} effects, ${seconds} s\n`,
+)
 for (const violation of report.violations.slice(0, 50)) process.stdout.write(`VIOLATION ${violation}\n`)
 process.stdout.write(`${report.violations.length === 0 ? 1 : 0} passed, ${report.violations.length} failed\n`)
 await pool.end()

@@ -70,8 +70,9 @@ export const retakeKey = defineStatement<Omit<OneRunParams, 'now'>>(
   'retake_key',
   (s) => `
 INSERT INTO ${s}.uniques (tenant, environment_id, scope, token, run_id)
-SELECT l.tenant, r.environment_id, l.definition, r.key, r.id FROM ${s}.runs r JOIN ${s}.lanes l ON l.id = r.lane_id
-WHERE r.id = $3::uuid AND r.key IS NOT NULL AND r.status IN ('failed', 'cancelled', 'discarded') AND l.tenant = $2::text
+SELECT l.tenant, r.environment_id, l.definition, r.key, r.id
+FROM (SELECT * FROM ${s}.runs x WHERE x.id = $3::uuid LIMIT 1) r JOIN ${s}.lanes l ON l.id = r.lane_id
+WHERE r.key IS NOT NULL AND r.status IN ('failed', 'cancelled', 'discarded') AND l.tenant = $2::text
   AND r.environment_id = (SELECT id FROM ${s}.environments WHERE name = $1::text)
 ON CONFLICT DO NOTHING
 `,

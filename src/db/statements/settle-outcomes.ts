@@ -9,12 +9,15 @@ export interface SettledParams {
   readonly ids: readonly string[]
 }
 
-/** Runs of that parameter whose last transition was written by this transaction. */
+/**
+: whatever statistics say
+ * of either, each is found by its ids.
+ */
 const settled = (s: string, ids: string) => `
 settled AS (
   SELECT r.* FROM ${s}.runs r
   JOIN ${s}.history h ON h.run_id = r.id AND h.seq = r.seq
-  WHERE r.id = ANY (${ids}::uuid[]) AND h.xmin = pg_current_xact_id()::xid
+  WHERE r.id = ANY (${ids}::uuid[]) AND h.run_id = ANY (${ids}::uuid[]) AND h.xmin = pg_current_xact_id()::xid
 )`
 
 export interface ParkParentsParams {
@@ -100,13 +103,14 @@ export const consumeSignals = defineStatement<ConsumeSignalsParams>(
   'consume_signals',
   (s) => `
 WITH progressed AS (
-  SELECT r.id, r.seq FROM ${s}.runs r JOIN ${s}.history h ON h.run_id = r.id AND h.seq = r.seq
-  WHERE r.id = ANY ($1::uuid[]) AND h.xmin = pg_current_xact_id()::xid AND h.outcome IN ('next', 'continue', 'wait', 'join', 'done', 'discard')
+  SELECT r.id, r.seq FROM ${s}.runs r
+  CROSS JOIN LATERAL (SELECT h.xmin AS written_by, h.outcome FROM ${s}.history h WHERE h.run_id = r.id AND h.seq = r.seq LIMIT 1) h
+  WHERE r.id = ANY ($1::uuid[]) AND h.written_by = pg_current_xact_id()::xid AND h.outcome IN ('next', 'continue', 'wait', 'join', 'done', 'discard')
 ),
 consumed AS (
   UPDATE ${s}.signals g SET consumed_seq = p.seq
   FROM unnest($1::uuid[], $2::bigint[]) AS i(run_id, signal_id) JOIN progressed p ON p.id = i.run_id
-  WHERE g.id = i.signal_id AND g.run_id = i.run_id AND g.consumed_seq IS NULL
+  WHERE g.id = i.signal_id AND g.id = ANY ($2::bigint[]) AND g.run_id = i.run_id AND g.consumed_seq IS NULL
   RETURNING g.id, g.run_id
 )
 UPDATE ${s}.runs r SET signalled = EXISTS (
