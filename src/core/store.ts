@@ -56,7 +56,13 @@ export interface NewSignal {
 }
 
 export type Delivery =
-  | { readonly kind: 'delivered'; readonly signalId: string; readonly runId: string; readonly replayed: boolean; readonly woke: boolean }
+  | {
+      readonly kind: 'delivered'
+      readonly signalId: string
+      readonly runId: string
+      readonly replayed: boolean
+      readonly woke: boolean
+    }
   | { readonly kind: 'no_target' }
   | { readonly kind: 'ambiguous'; readonly count: number }
   | { readonly kind: 'mismatch' }
@@ -146,7 +152,18 @@ export interface ClaimReply {
   readonly peek: Peek | null
 }
 
-export type OutcomeKind = 'next' | 'continue' | 'wait' | 'join' | 'done' | 'fail' | 'retry' | 'snooze' | 'discard' | 'cancel' | 'release'
+export type OutcomeKind =
+  | 'next'
+  | 'continue'
+  | 'wait'
+  | 'join'
+  | 'done'
+  | 'fail'
+  | 'retry'
+  | 'snooze'
+  | 'discard'
+  | 'cancel'
+  | 'release'
 
 /** One outcome to commit, everything serialised. */
 export interface CommittedOutcome {
@@ -174,9 +191,7 @@ export interface CommittedOutcome {
 }
 
 /** What became of an outcome. `stale`: the run is no longer ours and nothing was changed. */
-export type FlushedOutcome =
-  | { readonly kind: 'applied'; readonly status: Status }
-  | { readonly kind: 'stale' }
+export type FlushedOutcome = { readonly kind: 'applied'; readonly status: Status } | { readonly kind: 'stale' }
 
 export interface FlushRequest {
   readonly outcomes: readonly CommittedOutcome[]
@@ -353,14 +368,20 @@ export interface EngineStore {
   /** Children of that join behind that index; a page, empty when there are no more. */
   loadChildren(runId: string, joinSeq: number, afterIndex: number): Promise<readonly JoinedChild[]>
   /** Bounded upkeep: retention, gates, expired receipts. True: there is more. */
-  upkeep(request: { readonly source: string; readonly nextInMs: number; readonly minRetentionSeconds: number }): Promise<{ readonly pruned: number; readonly more: boolean }>
+  upkeep(request: {
+    readonly source: string
+    readonly nextInMs: number
+    readonly minRetentionSeconds: number
+  }): Promise<{ readonly pruned: number; readonly more: boolean }>
   /** Writes the policies of limits and queue caps that the code declares. */
   declareLimits(limits: readonly { readonly name: string; readonly concurrency: number }[]): Promise<void>
 }
 
 export interface ScheduleStore {
   /** Makes the schedules declared in code what the code says; `nextAt` is kept when expression and zone are as they were. */
-  declareSchedules(schedules: readonly (Omit<ScheduleRecord, 'lastAt' | 'enabled' | 'source'> & { readonly nextAt: number | null })[]): Promise<void>
+  declareSchedules(
+    schedules: readonly (Omit<ScheduleRecord, 'lastAt' | 'enabled' | 'source'> & { readonly nextAt: number | null })[],
+  ): Promise<void>
   dueSchedules(limit: number): Promise<{ readonly now: number; readonly schedules: readonly ScheduleRecord[] }>
   /** Fires one slot: spawns under the slot's receipt and moves `next_at` on, in one batch; a slot that another tick fired does nothing. */
   fire(schedule: ScheduleRecord, run: NewRun, nextAt: number | null): Promise<Admission>
@@ -370,7 +391,11 @@ export interface ScheduleStore {
 export interface ReadingStore {
   getRun(id: string, scope: Scope): Promise<RunRecord | null>
   listRuns(query: ListRunsQuery): Promise<Page<RunRecord>>
-  history(id: string, scope: Scope, page: { readonly limit: number; readonly cursor: string | null }): Promise<Page<HistoryRecord> | null>
+  history(
+    id: string,
+    scope: Scope,
+    page: { readonly limit: number; readonly cursor: string | null },
+  ): Promise<Page<HistoryRecord> | null>
   stats(scope: Scope | null): Promise<StatsRecord>
   health(): Promise<HealthRecord>
   findApiKey(hash: string): Promise<ApiKeyRecord | null>
