@@ -55,7 +55,7 @@ const statement = (text: string, ...params: Statement['params']): Statement => (
 
 async function statuses(): Promise<Readonly<Record<string, number>>> {
   const rows = await openEdgeDatabase(env).query(
-    statement('SELECT status::text AS status, count(*)::int AS n FROM pawl.runs GROUP BY 1'),
+    statement('SELECT status::text AS status, count(*)::int AS n FROM pawl.runs WHERE environment_id > 0 GROUP BY 1'),
   )
   return Object.fromEntries(rows.map(({ status, n }) => [status, Number(n)]))
 }

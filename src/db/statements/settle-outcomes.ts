@@ -10,14 +10,14 @@ export interface SettledParams {
 }
 
 /**
-: whatever statistics say
- * of either, each is found by its ids.
+ * Runs of that parameter whose last transition was written by this transaction. Each is looked up in history by its key, one probe a run:
+ * a plain join is planned by what statistics say of history, which may be nothing.
  */
 const settled = (s: string, ids: string) => `
 settled AS (
   SELECT r.* FROM ${s}.runs r
-  JOIN ${s}.history h ON h.run_id = r.id AND h.seq = r.seq
-  WHERE r.id = ANY (${ids}::uuid[]) AND h.run_id = ANY (${ids}::uuid[]) AND h.xmin = pg_current_xact_id()::xid
+  CROSS JOIN LATERAL (SELECT h.xmin AS written_by FROM ${s}.history h WHERE h.run_id = r.id AND h.seq = r.seq LIMIT 1) h
+  WHERE r.id = ANY (${ids}::uuid[]) AND h.written_by = pg_current_xact_id()::xid
 )`
 
 export interface ParkParentsParams {
@@ -235,7 +235,7 @@ export const releaseKeys = defineStatement<SettledParams>(
   (s) => `
 WITH ${settled(s, '$1')}
 DELETE FROM ${s}.uniques u
-WHERE u.run_id IN (SELECT x.id FROM settled x WHERE x.finished_at IS NOT NULL) AND u.expires_at IS NULL
+WHERE u.run_id = ANY (ARRAY(SELECT x.id FROM settled x WHERE x.finished_at IS NOT NULL)) AND u.expires_at IS NULL
 `,
   (p) => [p.ids],
 )
