@@ -13,7 +13,7 @@ export interface CheckSignalParams {
   /** The payload as it will be stored and read back. */
   readonly payload: unknown
   readonly registry: Registry
-  /** Reads the target. Asked only when definitions disagree about the payload, and only for a target named by id. */
+  /** Reads the target. Asked only when definitions disagree about the payload or none declares the signal, and only for a target named by id. */
   readonly readTarget: (id: string) => Promise<Pick<RunRecord, 'definition' | 'version'> | null>
 }
 
@@ -28,13 +28,21 @@ export async function checkSignal(params: CheckSignalParams): Promise<unknown> {
   const candidates = candidatesFor(call.to, registry)
   const schemas = [...new Set(candidates.flatMap((definition) => definition.signals[name] ?? []))]
   const [only] = schemas
-  if (only === undefined) throw undeclared(name, candidates)
+  if (only === undefined) return forAnotherBuild(params, name, candidates)
   if (schemas.length === 1) return parsePayload(only, payload)
   const results = await Promise.allSettled(schemas.map((schema) => parsePayload(schema, payload)))
   const refusals = results.flatMap((result) => (result.status === 'rejected' ? [result.reason] : []))
   if (refusals.length === results.length) throw refusals[0]
   if (refusals.length === 0 || !('id' in call.to)) return payload
   return parseForTarget(params, call.to.id, name)
+}
+
+/** No definition here declares it. A run of a definition that this build does not have is another build's to read: while it rolls out. */
+async function forAnotherBuild(params: CheckSignalParams, name: string, candidates: readonly AnyDefinition[]): Promise<unknown> {
+  const { call, payload, registry, readTarget } = params
+  const target = 'id' in call.to ? await readTarget(call.to.id) : null
+  if (target !== null && registry.find(target.definition, target.version) === undefined) return payload
+  throw undeclared(name, candidates)
 }
 
 function candidatesFor(to: SignalCall['to'], registry: Registry): readonly AnyDefinition[] {

@@ -80,6 +80,8 @@ export type WaitOutcome = Marked & {
   readonly step: string
   readonly state: unknown
   readonly timeoutMs: number | undefined
+  /** What the step was shown stays in the inbox as far as it is waited for again. */
+  readonly keep: boolean
 }
 export type JoinOutcome = Marked & {
   readonly kind: 'join'
@@ -130,6 +132,11 @@ export interface WaitGoal<N, St> extends CommitOption {
   readonly goto: N
   readonly timeout?: Duration | undefined
   readonly state?: St | undefined
+  /**
+   * A step that waits again is done with the signals it was shown. `keep: true` leaves those it waits for again in the inbox, to gather
+   * several names before going on: it is woken by new ones only, and shown all. Default false.
+   */
+  readonly keep?: boolean | undefined
 }
 export interface JoinGoal<N, St> extends CommitOption {
   readonly goto: N
@@ -179,6 +186,7 @@ export function makeOutcomeFunctions(names: {
       step: checkStep(goal?.goto, 'waitFor.goto'),
       state: goal.state,
       timeoutMs: goal.timeout === undefined ? undefined : toMs(goal.timeout, 'waitFor.timeout', AS_OUTCOME),
+      keep: goal.keep === true,
     }),
     join: (calls, goal) => ({
       ...mark('join', goal),

@@ -184,6 +184,8 @@ export interface CommittedOutcome {
   readonly join: { readonly children: readonly NewRun[]; readonly need: number | null } | null
   readonly elapsedMs: number
   readonly attempt: number
+  /** A wait: what the step was shown of the names it waits for again stays in the inbox. */
+  readonly keeps: boolean
   /** The step asked to let others have a turn first. */
   readonly yields: boolean
   /** The user's own statements, committed with it or not at all. */

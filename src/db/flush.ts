@@ -130,14 +130,13 @@ function joins(context: StoreContext, outcomes: readonly CommittedOutcome[], non
 }
 
 /**
- * What a step was shown because it had waited for it is consumed by its progress. A step that waits again keeps what it waits for still,
- * so that it can gather several names, and is not woken by what it has seen; the other names are done with. A failed step keeps all: it
- * may be retried by hand.
+ * What a step was shown because it had waited for it is consumed by its progress, waiting again included. A wait that keeps leaves what
+ * it waits for again, to gather several names, and is not woken by what it has seen. A failed step keeps all: it may be retried by hand.
  */
 function inboxes(context: StoreContext, outcomes: readonly CommittedOutcome[]): Statement[] {
-  const shown = outcomes.flatMap(({ run, kind, awaits }) =>
+  const shown = outcomes.flatMap(({ run, keeps, awaits }) =>
     run.inbox.flatMap(({ id, name }) =>
-      run.awaits.includes(name) ? [{ runId: run.id, id, kept: kind === 'wait' && awaits?.includes(name) === true }] : [],
+      run.awaits.includes(name) ? [{ runId: run.id, id, kept: keeps && awaits?.includes(name) === true }] : [],
     ),
   )
   const consumed = shown.filter((signal) => !signal.kept)

@@ -97,6 +97,7 @@ interface Parts {
   readonly until?: number | null
   readonly awaits?: readonly string[] | null
   readonly join?: CommittedOutcome['join']
+  readonly keeps?: boolean
   readonly yields?: boolean
   readonly commit?: readonly CommitStatement[] | undefined
 }
@@ -118,6 +119,7 @@ function committed(params: SettleParams, kind: OutcomeKind, parts: Parts): Commi
     join: parts.join ?? null,
     elapsedMs: params.elapsedMs,
     attempt: attemptOf(run),
+    keeps: parts.keeps ?? false,
     yields: parts.yields ?? false,
     commit: parts.commit ?? [],
   }
@@ -192,8 +194,16 @@ function toProgressWith(
         commit,
       })
     case 'wait': {
-      const awaits = outcome.signals
-      return committed(params, 'wait', { status: 'waiting', step, state, delayMs: outcome.timeoutMs ?? null, awaits, commit })
+      const { signals: awaits, keep: keeps } = outcome
+      return committed(params, 'wait', {
+        status: 'waiting',
+        step,
+        state,
+        delayMs: outcome.timeoutMs ?? null,
+        awaits,
+        keeps,
+        commit,
+      })
     }
     case 'join':
       return childrenOf(params, outcome).then((children) => {
@@ -278,6 +288,7 @@ export function released(run: ClaimedRun): CommittedOutcome {
     join: null,
     elapsedMs: 0,
     attempt: attemptOf(run),
+    keeps: false,
     yields: false,
     commit: [],
   }

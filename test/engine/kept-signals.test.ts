@@ -90,3 +90,42 @@ test('a run that failed keeps its signals and its children for a retry by hand',
   await engine.tick()
   expect((await engine.run(id)).result).toEqual({ go: 1, children: 1 })
 })
+
+const mailbox: number[] = []
+const reader = machine({
+  name: 'mailbox',
+  state: z.object({}),
+  signals: { item: z.number(), stop: z.null() },
+  initial: 'start',
+  steps: {
+    start: ({ waitFor }) => waitFor(['item', 'stop'], { goto: 'read' }),
+    read: ({ signals, waitFor, done }) => {
+      for (const signal of signals.all) if (signal.name === 'item') mailbox.push(signal.payload)
+      return signals.first('stop') ? done(undefined) : waitFor(['item', 'stop'], { goto: 'read' })
+    },
+  },
+})
+
+test('C125 a step that waits for the same names in a loop sees each signal once', async () => {
+  const other = await startEngine({ definitions: [reader], on: engine.fresh, environment: 'mailbox' })
+  const id = await other.spawnId('mailbox', {})
+  await other.tick()
+  for (const n of [1, 2, 3]) {
+    await other.signal({ id }, 'item', n)
+    await other.tick()
+  }
+  await other.signal({ id }, 'item', 4)
+  await other.signal({ id }, 'stop', null)
+  await other.tick()
+  expect(mailbox).toEqual([1, 2, 3, 4])
+  expect((await other.run(id)).status).toBe('completed')
+  await other.close()
+})
+
+test('a run that was cancelled while it waited is not retried: its next step was to be entered by what it waited for', async () => {
+  const id = await engine.spawnId('turns', {})
+  await engine.tick()
+  await engine.store.cancel(id, { tenant: 'default', by: null })
+  expect(await engine.store.retry(id, { tenant: 'default' })).toEqual({ kind: 'not_retryable', status: 'cancelled' })
+  expect((await engine.run(id)).status).toBe('cancelled')
+})

@@ -132,7 +132,7 @@ forEachVersion('signals', (version) => {
           wakes.push(signals.all.length)
           const { a, b, c } = { a: signals.first('a'), b: signals.first('b'), c: signals.first('c') }
           if (a && b && c) return done([a.payload.x, b.payload.x, c.payload.x])
-          return waitFor(['a', 'b', 'c'], { goto: 'collect' })
+          return waitFor(['a', 'b', 'c'], { goto: 'collect', keep: true })
         },
       },
     })

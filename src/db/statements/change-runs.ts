@@ -7,6 +7,9 @@ export interface OneRunParams {
   readonly id: string
 }
 
+/** On a run that was cancelled in a wait: there is no step to start again with. */
+const CUT_WAIT = `'{"cancelledIn": "waiting"}'::jsonb`
+
 const visible = (s: string) => `
   r.environment_id = (SELECT id FROM ${s}.environments WHERE name = $2::text) AND EXISTS (SELECT FROM ${s}.lanes l WHERE l.id = r.lane_id AND l.tenant = $3::text)`
 
@@ -36,7 +39,8 @@ before AS MATERIALIZED (
 ended AS (
   UPDATE ${s}.runs r
   SET status = 'cancelled', notable = 'cancelled', seq = r.seq + 1, finished_at = clock.at, updated_at = clock.at, cancel_requested_at = clock.at, timer_at = NULL,
-      awaits = NULL, blocked_on = NULL, hold = NULL, hold_detail = NULL, join_seq = NULL, join_remaining = NULL,
+      awaits = CASE WHEN r.status = 'pending' THEN r.awaits END, join_seq = CASE WHEN r.status = 'pending' THEN r.join_seq END, join_remaining = NULL,
+      blocked_on = NULL, hold = NULL, hold_detail = CASE WHEN r.status = 'waiting' THEN ${CUT_WAIT} END,
       error = jsonb_build_object('code', 'cancelled', 'message', 'The run was cancelled' || coalesce(' by ' || $5::text, '') || '.')
   FROM clock
   WHERE r.id = (SELECT b.id FROM before b) AND r.status IN ('pending', 'waiting')
@@ -80,8 +84,9 @@ ON CONFLICT DO NOTHING
 )
 
 /**
- * Starts an ended run again where it stopped: state and committed steps stay, failures and losses begin anew. It no longer counts for
- * the join that has counted it. No row: no such run.
+ * Starts an ended run again where it stopped: state, signals and committed steps stay, failures and losses begin anew. A parent that still
+ * waits has counted it already and does not count it twice. A run that was cancelled while it waited is refused: the step it would start with
+ * was to be entered by what it waited for. No row: no such run.
  */
 export const retryRun = defineStatement<OneRunParams>(
   'retry_run',
@@ -95,10 +100,12 @@ before AS MATERIALIZED (
 ),
 retried AS (
   UPDATE ${s}.runs r
-  SET status = 'pending', notable = NULL, seq = r.seq + 1, visit = r.visit + 1, failures = 0, losses = 0, snoozes = 0, finished_at = NULL, updated_at = clock.at,
-      available_at = clock.at, timer_at = NULL, cancel_requested_at = NULL, error = NULL, result = NULL, parent_join_seq = NULL
+  SET status = 'pending', notable = NULL, seq = r.seq + 1, visit = r.visit + 1, failures = 0, losses = 0, lonely_losses = 0, snoozes = 0, finished_at = NULL, updated_at = clock.at,
+      available_at = clock.at, timer_at = NULL, cancel_requested_at = NULL, error = NULL, result = NULL,
+      parent_join_seq = CASE WHEN NOT EXISTS (
+        SELECT FROM ${s}.runs p WHERE p.id = r.parent_id AND p.join_seq = r.parent_join_seq AND p.status = 'waiting') THEN r.parent_join_seq END
   FROM clock, before b
-  WHERE r.id = b.id AND r.status IN ('failed', 'cancelled', 'discarded') AND (b.key IS NULL OR b.holder = b.id)
+  WHERE r.id = b.id AND r.status IN ('failed', 'cancelled', 'discarded') AND r.hold_detail IS DISTINCT FROM ${CUT_WAIT} AND (b.key IS NULL OR b.holder = b.id)
   RETURNING r.id, r.seq, r.visit, r.step, r.lane_id, r.priority, r.available_at, r.position, r.updated_at
 ),
 recorded AS (
