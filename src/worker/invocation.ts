@@ -81,7 +81,7 @@ export class Invocation {
   }
 
   get peek(): Peek | null {
-    return this.#peek
+    return this.#peek && !this.#exhausted ? { ...this.#peek, more: true } : this.#peek
   }
 
   /** What is being worked on: claimed, and no outcome of it sent yet. */

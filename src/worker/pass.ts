@@ -126,7 +126,8 @@ export class Pass {
       requests: this.#options.requests() - this.#requestsBefore,
       elapsedMs: this.#params.nowMs() - this.#startedAt,
       nextDueAt: peek?.nextAt ?? null,
-      more: peek?.more ?? true,
+      // what was given back is due; and so may be what the last outcomes led to, where the budget ended the pass before another look
+      more: (peek?.more ?? true) || tally.released > 0,
     })
   }
 }

@@ -1,10 +1,11 @@
 import { describe, expect, test, vi } from 'vitest'
+import * as z from 'zod'
 import type { Database } from '../../src/core/database.ts'
 import type { TickReport } from '../../src/core/tick.ts'
 import { nodePostgres } from '../../src/db/drivers/node-postgres.ts'
 import { IsolateKicks } from '../../src/hosts/isolate-kicks.ts'
 import { startNodeLoop } from '../../src/hosts/node-loop.ts'
-import { createPawl, job } from '../../src/index.ts'
+import { createPawl, job, machine } from '../../src/index.ts'
 import { BUDGETS } from '../../src/worker/budgets.ts'
 import { freshDatabase } from '../support/database.ts'
 import { startEngine } from '../support/engine.ts'
@@ -32,13 +33,15 @@ describe('a ticker', () => {
     const gates = new Gates()
     const engine = await startEngine({ definitions: [double], wrap: (database) => holdAnswers(database, 'take_upkeep', gates) })
     try {
+      await engine.spawnId('double', { n: 1 })
+      await engine.sql("UPDATE pawl.environments SET upkeep_at = now() - interval '1 second'")
       const pass = engine.ticker.kick('first')
       await gates.reached('take_upkeep')
       const id = await engine.spawnId('double', { n: 4 })
       const kicked = engine.ticker.kick('second')
       gates.open('take_upkeep')
       expect(await kicked).toBe(await pass)
-      expect(await pass).toMatchObject({ completed: 1 })
+      expect(await pass).toMatchObject({ completed: 2 })
       expect(await engine.run(id)).toMatchObject({ status: 'completed', result: 8 })
     } finally {
       await engine.close()
@@ -62,9 +65,36 @@ describe('a tick with a budget of time', () => {
       for (let index = 0; index < 10; index += 1) await engine.spawnId('slow')
       // at 3.5 s less than ten seconds and the reserve for the last flush are left
       expect(await engine.tick()).toMatchObject({ completed: 4, more: true })
-      const left = await engine.sql<string>("SELECT status FROM pawl.runs WHERE status <> 'completed'")
+      const left = await engine.sql<string>("SELECT status FROM pawl.runs WHERE status NOT IN ('completed', 'discarded')")
       expect(left).toEqual(Array.from({ length: 6 }, () => 'pending'))
       expect(await engine.sql('SELECT count(*)::int FROM pawl.claims')).toEqual([0])
+    } finally {
+      await engine.close()
+    }
+  })
+
+  test('C246 says that there is more when a step it committed left one that does not fit any more', async () => {
+    let now = 0
+    const chain = machine({
+      name: 'chain',
+      timeout: '10s',
+      state: z.object({}),
+      initial: 'first',
+      steps: {
+        first: ({ next }) => {
+          now += 5_000
+          return next('second')
+        },
+        second: ({ done }) => done(undefined),
+      },
+    })
+    const engine = await startEngine({ definitions: [chain], budget: { wallMs: 14_500 }, nowMs: () => now })
+    try {
+      const id = await engine.spawnId('chain', {})
+      expect(await engine.tick()).toMatchObject({ claimed: 1, completed: 0, more: true })
+      expect(await engine.run(id)).toMatchObject({ status: 'pending', step: 'second' })
+      now = 0
+      expect(await engine.tick()).toMatchObject({ completed: 1, more: false })
     } finally {
       await engine.close()
     }

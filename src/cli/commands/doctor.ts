@@ -81,9 +81,12 @@ function healthFindings({
       text: `schema: version ${schemaVersion}, this build needs ${SCHEMA_VERSION}${schemaVersion < SCHEMA_VERSION ? ': migrate' : ''}`,
     },
     {
-      isWell: lastTickAt !== null && now - lastTickAt < LATE_TICK_MS,
+      // in its first minute an environment has had no tick that left its mark, and that is well unless work waits for one
+      isWell: lastTickAt === null ? oldestDueAt === null : now - lastTickAt < LATE_TICK_MS,
       text:
-        lastTickAt === null ? 'engine: it has never ticked' : `engine: last tick ${ago(lastTickAt)} ago, by ${lastTickSource}`,
+        lastTickAt === null
+          ? 'engine: no tick has left its mark yet'
+          : `engine: last tick ${ago(lastTickAt)} ago, by ${lastTickSource}`,
     },
     {
       isWell: oldestDueAt === null || now - oldestDueAt < LATE_WORK_MS,
