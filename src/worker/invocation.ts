@@ -185,7 +185,8 @@ export class Invocation {
       maxBytes: MAX_CLAIM_BYTES,
       leaseMs,
       laneCursor: this.#laneCursor,
-      alone: this.#hand.remaining === 0 && this.#expected === 0,
+      // not while work flows: such a claim has the wire to itself
+      alone: !this.#lastClaimWasFull && this.#hand.remaining === 0 && this.#expected === 0,
       besides: this.#hand.solitaryClaims,
       peek: !this.#lastClaimWasFull,
     }
