@@ -36,6 +36,7 @@ function rateHead(unit: string): Row {
     `${unit}/s (min–max)`,
     '÷ minimal',
     '÷ pg-boss',
+    'CPU ÷ minimal',
     ...COST_HEAD.map((cost) => `${cost}/${one}`),
     'RSS MB',
     'CPU of others',
@@ -55,6 +56,7 @@ function rateRow(entry: Entry, group: Group, results: Results): Row {
     `${whole(median(rates))} (${whole(Math.min(...rates))}–${whole(Math.max(...rates))})`,
     ratio(ratioTo(own, minimalOf(entry, group, results))),
     ratio(ratioTo(own, bestOf('pg-boss', group, results))),
+    ratio(of(cpuSeconds) / median(minimalOf(entry, group, results).map(cpuSeconds))),
     fraction(of((one) => (one.requests === undefined ? Number.NaN : one.requests / one.items))),
     fraction(of((one) => one.perItem.statements)),
     fraction(of((one) => one.perItem.transactions)),
@@ -65,6 +67,11 @@ function rateRow(entry: Entry, group: Group, results: Results): Row {
     whole(of((one) => one.rssMb)),
     percent(of((one) => one.othersCpu)),
   ]
+}
+
+/** Of PostgreSQL and of the process: unlike time it says something on a busy machine too. */
+function cpuSeconds({ postgresCpuSeconds, nodeCpuSeconds }: Measurement): number {
+  return postgresCpuSeconds + nodeCpuSeconds
 }
 
 function latencyRow(entry: Entry, group: Group, results: Results): Row {

@@ -1,11 +1,7 @@
 import * as z from 'zod'
-import { createPawlWith } from '../../src/client/create-pawl.ts'
-import { job } from '../../src/core/job.ts'
-import { machine } from '../../src/core/machine.ts'
 import { nodePostgres } from '../../src/db/drivers/node-postgres.ts'
 import { migrate } from '../../src/db/migrate.ts'
-import { createStore } from '../../src/db/store.ts'
-import { createTicker } from '../../src/worker/tick.ts'
+import { createPawl, job, machine } from '../../src/index.ts'
 import { multiplyRow, withClient } from '../database.ts'
 import { ownVersion } from '../installed.ts'
 import type { Adapter, Engine } from './adapter.ts'
@@ -94,7 +90,7 @@ async function createEngine(url: string, { connections, batch, lanes }: Setting,
   const { noop, chain, family } = createDefinitions(onStart)
   const database = nodePostgres({ connectionString: url, max: connections })
   let kick = () => {}
-  const connected = createPawlWith({ createStore, createTicker }, { definitions: [noop, chain, family] }).connect({
+  const connected = createPawl({ definitions: [noop, chain, family] }).connect({
     database,
     onCommit: () => kick(),
   })
