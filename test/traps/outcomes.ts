@@ -61,6 +61,11 @@ export function waits(run: ClaimedRun, names: readonly string[], timeoutMs: numb
   return { ...released(run), kind: 'wait', status: 'waiting', awaits: names, delayMs: timeoutMs }
 }
 
+/** Waits again for what it was shown too, to gather several names. */
+export function gathers(run: ClaimedRun, names: readonly string[]): CommittedOutcome {
+  return { ...waits(run, names), keeps: true }
+}
+
 export function joins(run: ClaimedRun, children: readonly NewRun[], need: number | null = null): CommittedOutcome {
   return { ...released(run), kind: 'join', status: 'waiting', join: { children, need } }
 }

@@ -4,7 +4,7 @@ import { forEachVersion } from '../support/database.ts'
 import { sharedEngines, type TestEngine } from '../support/engine.ts'
 import { untilBlocked } from '../support/races.ts'
 import { flow, TRAP_DEFINITIONS } from './definitions.ts'
-import { claim, claimOne, contextOf, finishes, flush, waits } from './outcomes.ts'
+import { claim, claimOne, contextOf, finishes, flush, gathers, waits } from './outcomes.ts'
 import { inWaves, raceCount, raceTimeout } from './race-count.ts'
 import { holdUntilEnd, openSession } from './session.ts'
 
@@ -79,7 +79,7 @@ forEachVersion('trap 1: a wake-up is never lost', (version) => {
       const run = await claimOne(engine)
       shown.push(run.inbox.map((entry) => entry.name))
       if (name === 'c') await flush(engine, [finishes(run)])
-      else await flush(engine, [waits(run, ['a', 'b', 'c'])])
+      else await flush(engine, [gathers(run, ['a', 'b', 'c'])])
       expect(await claim(engine)).toEqual([])
     }
     expect(shown).toEqual([['b'], ['b', 'a'], ['b', 'a', 'c']])
@@ -98,8 +98,22 @@ forEachVersion('trap 1: a wake-up is never lost', (version) => {
        UPDATE pawl.runs SET signalled = true WHERE id = $2`,
       [early, id],
     )
-    await flush(engine, [waits(run, ['a', 'b'])])
+    await flush(engine, [gathers(run, ['a', 'b'])])
     expect((await claimOne(engine)).inbox.map((entry) => entry.name)).toEqual(['a', 'b'])
+  })
+
+  test('trap 1: a stale park wakes nobody, whatever lies in the inbox', async () => {
+    const engine = await startFlow()
+    const id = await engine.spawnId('flow')
+    await flush(engine, [waits(await claimOne(engine), ['a', 'b'])])
+    await engine.signal({ id }, 'a')
+    const old = await claimOne(engine, { leaseMs: 1_000, alone: false })
+    engine.advance(2_000)
+    const owner = await claimOne(engine, { peek: true })
+    await flush(engine, [gathers(owner, ['a', 'b'])])
+    expect((await flush(engine, [waits({ ...old, inbox: [] }, ['a'])])).outcomes).toEqual([{ kind: 'stale' }])
+    expect(await engine.run(id)).toMatchObject({ status: 'waiting', awaits: ['a', 'b'] })
+    expect(await claim(engine)).toEqual([])
   })
 
   test(

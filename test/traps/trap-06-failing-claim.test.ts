@@ -7,7 +7,7 @@ import { around, type EngineOptions, startEngine, type TestEngine } from '../sup
 import { untilBlocked } from '../support/races.ts'
 import { TRAP_DEFINITIONS } from './definitions.ts'
 import { claim, claimOne, claimRequest, finishes, flush, goesOn } from './outcomes.ts'
-import { lockRun } from './session.ts'
+import { holdUntilEnd, lockRun } from './session.ts'
 
 forEachVersion('trap 6: a claim that fails', (version) => {
   test('trap 6: the outcomes with which a failing claim rode are sent again alone, at once', async () => {
@@ -85,6 +85,19 @@ forEachVersion('trap 6: a claim that fails', (version) => {
     await locked.release()
     expect(await delivery).toMatchObject({ kind: 'delivered', runId: id })
     expect(await engine.sql('SELECT name FROM pawl.signals WHERE run_id = $1', [id])).toEqual(['a'])
+  })
+
+  test('trap 6: a spawn that is sent again while the first is still on its way is told as created, once', async () => {
+    const lost = { next: false }
+    const engine = await startOwn(version, { wrap: (database) => loseReplies(database, lost, 'before') })
+    await engine.spawnId('task')
+    const held = await holdUntilEnd(engine.fresh.connectionString, 'LOCK TABLE pawl.ready IN SHARE MODE')
+    lost.next = true
+    const spawned = engine.spawn('task', 'again')
+    await untilBlocked(engine.fresh.connectionString, { queryMatches: /pawl/ }, 2)
+    await held.release()
+    expect(await spawned).toMatchObject({ kind: 'created' })
+    expect(await engine.sql('SELECT count(*)::int FROM pawl.runs WHERE input = \'"again"\'')).toEqual([1])
   })
 
   test('trap 6: an outcome that was really overtaken is stale, also when it is sent again', async () => {

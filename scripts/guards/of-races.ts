@@ -1,0 +1,362 @@
+import type { Guard } from './guard.ts'
+
+const statements = (file: string) => `src/db/statements/${file}.ts`
+const APPLY = statements('apply-outcomes')
+const CLAIM = statements('claim-runs')
+const DELIVER = statements('deliver-signals')
+const SETTLE = statements('settle-outcomes')
+const INSERT = statements('insert-runs')
+const UPKEEP = statements('upkeep')
+const trap = (name: string) => `test/traps/trap-${name}.test.ts`
+const T01 = trap('01-lost-wake-up')
+const T02 = trap('02-lock-order')
+const T03 = trap('03-changed-after-the-snapshot')
+const T04 = trap('04-one-write-per-row')
+const T05 = trap('05-exclusive-keys')
+const T06 = trap('06-failing-claim')
+const T11 = trap('11-children')
+const RACES = 'test/traps/races.test.ts'
+
+/** Guards against what others do at the same time. */
+export const GUARDS_OF_RACES: readonly Guard[] = [
+  // trap 1: lost wake-ups
+  {
+    guard: 'a delivery locks its target whatever its status',
+    file: DELIVER,
+    find: '\n  FOR NO KEY UPDATE OF r\n',
+    replace: '\n',
+    test: T01,
+    name: 'a signal that waited for the last step to finish finds an ended run',
+  },
+  {
+    guard: 'a delivery checks the status under the lock',
+    file: DELIVER,
+    find: "    AND r.status NOT IN ('completed', 'failed', 'cancelled', 'discarded')\n",
+    replace: '',
+    test: T01,
+    name: 'a signal that waited for the last step to finish finds an ended run',
+  },
+  {
+    guard: 'a delivery does not look for waiting runs only',
+    file: DELIVER,
+    find: "    AND r.status NOT IN ('completed', 'failed', 'cancelled', 'discarded')\n",
+    replace: "    AND r.status = 'waiting'\n",
+    test: T01,
+    name: 'parking and delivering at the same time',
+  },
+  {
+    guard: 'a park rechecks the inbox in a later statement',
+    file: 'src/db/flush.ts',
+    find: '...(waiting.length > 0\n',
+    replace: '...(waiting.length > 1_000_000\n',
+    test: T01,
+    name: 'a park that waits for a delivery finds its signal',
+  },
+  {
+    guard: 'the recheck leaves out what was shown',
+    file: SETTLE,
+    find: 'WHERE x.run_id = r.id AND x.signal_id = g.id))',
+    replace: 'WHERE false))',
+    test: T01,
+    name: 'waiting for a pack by waiting again',
+  },
+  {
+    guard: 'what was shown is left out by id, not by maximum',
+    file: SETTLE,
+    find: 'WHERE x.run_id = r.id AND x.signal_id = g.id))',
+    replace: 'WHERE x.run_id = r.id AND x.signal_id >= g.id))',
+    test: T01,
+    name: 'what is left out on waiting again is what was shown',
+  },
+  {
+    guard: 'the recheck wakes only what this transaction parked',
+    file: SETTLE,
+    find: ' AND r.awaits IS NOT NULL AND r.xmin = pg_current_xact_id()::xid',
+    replace: ' AND r.awaits IS NOT NULL',
+    test: T01,
+    name: 'a stale park wakes nobody',
+  },
+  // trap 2: lock order
+  {
+    guard: 'own rows and parents are locked as one list',
+    file: 'src/db/flush.ts',
+    find: 'return [lockRuns(context.schema, { ids })]',
+    replace:
+      'return [lockRuns(context.schema, { ids: outcomes.map((outcome) => outcome.run.id) }), lockRuns(context.schema, { ids })]',
+    test: T02,
+    name: 'two flushes, each with a parent of a child in the other',
+  },
+  {
+    guard: 'possible parents are locked in one order too',
+    file: 'src/db/flush.ts',
+    find: 'possibleParents.length < 2',
+    replace: 'possibleParents.length < 1_000_000',
+    test: T02,
+    name: 'a flush of parents alone locks them in the order of their ids',
+  },
+  {
+    guard: 'locks are taken in the order of ids',
+    file: statements('lock-runs'),
+    find: 'ORDER BY r.id FOR NO KEY UPDATE',
+    replace: 'ORDER BY r.id DESC FOR NO KEY UPDATE',
+    test: T02,
+    name: 'a flush of parents alone locks them in the order of their ids',
+  },
+  {
+    guard: 'a cancellation locks run and parent first',
+    file: 'src/db/admission.ts',
+    find: '    lockFamily(schema, { id }),\n    cancelRun',
+    replace: '    lockFamily(schema, { id: randomUuid() }),\n    cancelRun',
+    test: RACES,
+    name: 'a cancellation and an outcome at the same time',
+  },
+  // trap 3: rows that changed after the snapshot
+  {
+    guard: 'outcomes are written by id',
+    file: APPLY,
+    find: 'AND k.alive AND r.id = o.id AND',
+    replace: 'AND k.alive AND r.id = o.id AND r.ctid = (SELECT x.ctid FROM pawl.runs x WHERE x.id = o.id) AND',
+    test: T03,
+    name: 'an outcome that had to wait for the row is written all the same',
+  },
+  {
+    guard: 'what leaves the window is what was claimed',
+    file: CLAIM,
+    find: 'WHEN (SELECT count(*) FROM claimed) = (SELECT count(*) FROM fitting) THEN',
+    replace: 'WHEN true THEN',
+    test: T03,
+    name: 'a pending run that changed after the snapshot of a claim is left to the next claim',
+  },
+  {
+    guard: 'a claim writes rows where it locked them',
+    file: CLAIM,
+    find: 'WHERE c.ctid = ANY (ARRAY(SELECT f.place FROM fitting f',
+    replace: 'WHERE c.id = ANY (ARRAY(SELECT f.id FROM fitting f',
+    test: T03,
+    name: 'a run that was taken, run and put off after the snapshot',
+  },
+  {
+    guard: 'a gate is full by what was really claimed',
+    file: CLAIM,
+    find: 'SELECT r.gate FROM ranked r LEFT JOIN claimed c ON c.id = r.id\n  GROUP BY r.gate HAVING min(r.held) + count(c.id)',
+    replace:
+      'SELECT r.gate FROM ranked r LEFT JOIN verdicts v ON v.id = r.id AND v.admitted\n  GROUP BY r.gate HAVING min(r.held) + count(v.id)',
+    test: T03,
+    name: 'a gate is not taken for full because of a run that the claim could not take',
+  },
+  {
+    guard: 'a run is blocked where it was locked',
+    file: CLAIM,
+    find: 'WHERE r.id = d.id AND r.ctid = d.place AND',
+    replace: 'WHERE r.id = d.id AND',
+    test: T03,
+    name: 'a run that changed after the snapshot is not blocked on a gate',
+  },
+  // trap 4: one write per row
+  {
+    guard: 'a child counts for the join it belongs to',
+    file: SETTLE,
+    find: 'AND p.join_seq = e.parent_join_seq AND',
+    replace: 'AND',
+    test: T04,
+    name: 'a parent that parks and its late child that finishes',
+  },
+  {
+    guard: 'children of one parent are added up',
+    file: SETTLE,
+    find: 'SELECT x.parent_id, x.parent_join_seq, count(*)::int AS n FROM settled x',
+    replace: 'SELECT x.parent_id, x.parent_join_seq, 1 AS n FROM settled x',
+    test: T04,
+    name: 'children of one parent that finish in one batch count each',
+  },
+  {
+    guard: 'batches are READ COMMITTED whatever the default is',
+    file: 'src/db/exchange.ts',
+    find: "text: 'BEGIN ISOLATION LEVEL READ COMMITTED'",
+    replace: "text: 'BEGIN'",
+    test: RACES,
+    name: 'spawns with one key from sixteen connections',
+  },
+  // trap 5: exclusive keys
+  {
+    guard: 'a claim skips counters that others hold',
+    file: CLAIM,
+    find: 'FOR UPDATE OF c SKIP LOCKED',
+    replace: 'FOR UPDATE OF c',
+    test: T05,
+    name: 'a claim that meets a release skips the counter',
+  },
+  {
+    guard: 'a claim skips runs that others hold',
+    file: CLAIM,
+    find: 'FOR NO KEY UPDATE OF r SKIP LOCKED',
+    replace: 'FOR NO KEY UPDATE OF r',
+    test: T05,
+    name: 'a claim never waits for another that takes the same keys',
+  },
+  {
+    guard: 'a claim makes a counter only if nobody else is making it',
+    file: CLAIM,
+    // biome-ignore lint/suspicious/noTemplateCurlyInString: the text of a template
+    find: '    AND pg_try_advisory_xact_lock(${MINT_LOCK_CLASS}, hashtext(w.gate))\n',
+    replace: '',
+    test: T05,
+    name: 'a claim never waits for another that takes the same keys',
+  },
+  {
+    guard: 'only a counter that was seen full blocks a run',
+    file: CLAIM,
+    find: 'HAVING min(r.held) + count(c.id) >= min(r.capacity)',
+    replace: 'HAVING coalesce(min(r.held) + count(c.id) >= min(r.capacity), true)',
+    test: T05,
+    name: 'a run whose counter another claim holds stays in the window',
+  },
+  {
+    guard: 'a release hands over',
+    file: 'src/db/flush.ts',
+    find: 'environment: context.environment, gates: held })]',
+    replace: 'environment: context.environment, gates: [] })]',
+    test: T05,
+    name: 'a release that meets a claim which is blocking the next run',
+  },
+  {
+    guard: 'a release updates the gate before it hands over',
+    file: 'src/db/flush.ts',
+    find: 'return [releaseGates(context.schema, { ids }), handOver(context.schema, { environment: context.environment, gates: held })]',
+    replace:
+      'return [handOver(context.schema, { environment: context.environment, gates: held }), releaseGates(context.schema, { ids })]',
+    test: T05,
+    name: 'a release that meets a claim which is blocking the next run',
+  },
+  {
+    guard: 'an heir that was passed over is handed over late',
+    file: 'src/db/late-handover.ts',
+    find: '  if (gates.size === 0) return\n',
+    replace: '  if (gates.size >= 0) return\n',
+    test: T05,
+    name: 'a release commits at once although the row of the heir is locked',
+  },
+  {
+    guard: 'an heir is written by id',
+    file: SETTLE,
+    find: 'WHERE r.id = ANY (ARRAY(SELECT h.id FROM heirs h)) AND r.blocked_on IS NOT NULL',
+    replace:
+      'WHERE r.ctid = ANY (ARRAY(SELECT x.ctid FROM pawl.runs x WHERE x.id IN (SELECT h.id FROM heirs h))) AND r.blocked_on IS NOT NULL',
+    test: T05,
+    name: 'an heir that changes after the snapshot of the handover',
+  },
+  {
+    guard: 'upkeep hands over what was left',
+    file: 'src/db/upkeep.ts',
+    find: 'if (blocked.length > 0)',
+    replace: 'if (blocked.length > 1_000_000)',
+    test: T05,
+    name: 'handed the key by the upkeep when the releasing process is gone',
+  },
+  {
+    guard: 'a gate admits no more than its capacity',
+    file: CLAIM,
+    find: 'PARTITION BY w.gate ORDER BY w.turn) <= g.capacity, false)',
+    replace: 'PARTITION BY w.gate ORDER BY w.turn) <= g.capacity + 1, false)',
+    test: T05,
+    name: 'eight claimers on twenty keys',
+  },
+  // trap 6: claims that fail, replies that are lost
+  {
+    guard: 'the flush is sent again alone when its claim fails',
+    file: 'src/db/engine.ts',
+    find: 'if (own.length === 0 || (riding.length === 0 && !isLost(error))) throw error',
+    replace: 'if (own.length === 0 || !isLost(error)) throw error',
+    test: T06,
+    name: 'the outcomes with which a failing claim rode are sent again alone',
+  },
+  {
+    guard: 'history proves what was applied',
+    file: APPLY,
+    find: '  ) IS NOT NULL AS applied_before',
+    replace: '  ) IS NULL AND false AS applied_before',
+    test: T06,
+    name: 'when the reply is lost, outcomes and claim are both found',
+  },
+  {
+    guard: 'a resend waits for the first before it looks',
+    file: 'src/db/engine.ts',
+    find: 'isLost(error) ? behindFirst(context, request, own) : own',
+    replace: 'own',
+    test: T06,
+    name: 'an outcome that is sent again while the first still waits',
+  },
+  {
+    guard: 'a claim whose reply was lost is found by its id',
+    file: 'src/db/engine.ts',
+    find: 'next && isLost(error) ? await recover(context, next) : null',
+    replace: 'null',
+    test: T06,
+    name: 'when the reply is lost, outcomes and claim are both found',
+  },
+  {
+    guard: 'a resent signal looks again for what its first attempt wrote',
+    file: 'src/db/admission.ts',
+    find: 'const isUnseen = sent.resent &&',
+    replace: 'const isUnseen = false && sent.resent &&',
+    test: T06,
+    name: 'a signal that is sent again while the first still waits',
+  },
+  // trap 11: children
+  {
+    guard: 'the barrier counts the children that came to be',
+    file: SETTLE,
+    find: 'least(coalesce(i.need, c.n), c.n) AS remaining',
+    replace: 'coalesce(i.need, c.n) AS remaining',
+    test: T11,
+    name: 'a join that needs more children than came to be',
+  },
+  {
+    guard: 'the barrier is set in the commit that parks',
+    file: 'src/db/flush.ts',
+    find: '    parkParents(context.schema, { now: context.now(), ids, needs }),\n',
+    replace: '    ...(needs.length > 1_000_000 ? [parkParents(context.schema, { now: context.now(), ids, needs })] : []),\n',
+    test: T11,
+    name: 'nobody can claim a child before the barrier',
+  },
+  {
+    guard: 'children come to be only under a parent that this transaction parked',
+    file: INSERT,
+    find: "p.join_seq = i.parent_join_seq AND p.status = 'waiting' AND p.xmin = pg_current_xact_id()::xid))",
+    replace: 'true))',
+    test: T11,
+    name: 'a stale join spawns no child',
+  },
+  {
+    guard: 'keys of children are taken only under a parent that this transaction parked',
+    file: statements('admit-runs'),
+    find: "p.join_seq = i.parent_join_seq AND p.status = 'waiting' AND p.xmin = pg_current_xact_id()::xid))",
+    replace: 'true))',
+    test: T11,
+    name: 'a stale join spawns no child and takes no key',
+  },
+  {
+    guard: 'an end counts in the transaction that wrote it',
+    file: SETTLE,
+    find: 'AND h.written_by = pg_current_xact_id()::xid\n)',
+    replace: '\n)',
+    test: T11,
+    name: 'a child counts once, however often its end is sent',
+  },
+  {
+    guard: 'retention spares what a join has yet to read',
+    file: UPKEEP,
+    find: 'p.id = r.parent_id AND p.join_seq = r.parent_join_seq AND p.status NOT IN',
+    replace: "p.id = r.parent_id AND p.join_seq = r.parent_join_seq AND p.status = 'waiting' AND p.status NOT IN",
+    test: T11,
+    name: 'results of children outlive their retention',
+  },
+  {
+    guard: 'a retry locks its run before it takes the key',
+    file: 'src/db/admission.ts',
+    find: '    lockFamily(context.schema, { id }),\n    retakeKey',
+    replace: '    lockFamily(context.schema, { id: randomUuid() }),\n    retakeKey',
+    test: T11,
+    name: 'retrying an ended run while it is pruned',
+  },
+]

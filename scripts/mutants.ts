@@ -1,0 +1,109 @@
+/**
+ * Takes each guard of the engine away, one at a time, in a copy of the tree, and runs the test that must see it gone: `npm run mutants`.
+ * Words after it choose guards that contain them. Ends with 1 when a test stays green, or when a guard or a test is not found.
+ */
+import { execFileSync, spawn } from 'node:child_process'
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import type { Guard } from './guards/guard.ts'
+import { GUARDS_OF_RACES } from './guards/of-races.ts'
+import { GUARDS_OF_VALUES } from './guards/of-values.ts'
+
+interface Verdict {
+  readonly guard: Guard
+  readonly verdict: 'red' | 'survived' | 'guard not found' | 'test not found'
+}
+
+const root = fileURLToPath(new URL('../', import.meta.url))
+const words = process.argv.slice(2)
+const guards = [...GUARDS_OF_RACES, ...GUARDS_OF_VALUES].filter(({ guard, file, test }) =>
+  words.every((word) => `${guard} ${file} ${test}`.includes(word)),
+)
+
+/** The files of the repository, those not yet committed too. */
+function copyTree(): string {
+  const copy = mkdtempSync(join(tmpdir(), 'mutants-'))
+  const listed = execFileSync('git', ['ls-files', '-z', '--cached', '--others', '--exclude-standard'], { cwd: root })
+  for (const file of new Set(listed.toString().split('\0').filter(Boolean))) {
+    const target = join(copy, file)
+    mkdirSync(dirname(target), { recursive: true })
+    try {
+      writeFileSync(target, readFileSync(join(root, file)))
+    } catch (error) {
+      // deleted and not yet committed
+      if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error
+    }
+  }
+  symlinkSync(join(root, 'node_modules'), join(copy, 'node_modules'))
+  return copy
+}
+
+/** The tests of that name on PostgreSQL 18 where there are several servers: a guard is in the statement, not in the server. */
+function patternOf(name: string): string {
+  return `^(?!.*PostgreSQL 15).*${name.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')}`
+}
+
+interface Outcome {
+  readonly passed: number
+  readonly failed: number
+}
+
+function runTest(copy: string, { test, name }: Guard): Promise<Outcome> {
+  const report = join(copy, 'report.json')
+  rmSync(report, { force: true })
+  const args = ['run', '--project', 'node', test, '-t', patternOf(name), '--reporter=json', `--outputFile=${report}`, '--bail=1']
+  return new Promise((resolve, reject) => {
+    const child = spawn(process.execPath, [join(copy, 'node_modules/vitest/vitest.mjs'), ...args], { cwd: copy, stdio: 'ignore' })
+    child.once('error', reject)
+    child.once('close', () => {
+      const { numPassedTests, numFailedTests } = JSON.parse(readFileSync(report, 'utf8'))
+      resolve({ passed: numPassedTests, failed: numFailedTests })
+    })
+  })
+}
+
+async function judge(copy: string, guard: Guard): Promise<Verdict> {
+  const path = join(copy, guard.file)
+  const text = readFileSync(path, 'utf8')
+  const count = text.split(guard.find).length - 1
+  if (count === 0 || (count > 1 && !guard.every)) return { guard, verdict: 'guard not found' }
+  writeFileSync(
+    path,
+    text.replaceAll(guard.find, () => guard.replace),
+  )
+  try {
+    const { passed, failed } = await runTest(copy, guard)
+    return { guard, verdict: failed > 0 ? 'red' : passed > 0 ? 'survived' : 'test not found' }
+  } finally {
+    writeFileSync(path, text)
+  }
+}
+
+/** Tests that are red with all guards in place prove nothing. */
+async function redWithoutReason(copy: string): Promise<readonly string[]> {
+  const red: string[] = []
+  for (const guard of new Map(guards.map((one) => [`${one.test} ${one.name}`, one])).values()) {
+    const { passed, failed } = await runTest(copy, guard)
+    if (failed > 0 || passed === 0) red.push(`${guard.test}: ${guard.name}`)
+  }
+  return red
+}
+
+const copy = copyTree()
+try {
+  const red = await redWithoutReason(copy)
+  for (const name of red) process.stdout.write(`NOT GREEN WITH ALL GUARDS  ${name}\n`)
+  const verdicts: Verdict[] = []
+  for (const guard of guards) {
+    const verdict = await judge(copy, guard)
+    verdicts.push(verdict)
+    process.stdout.write(`${verdict.verdict.padEnd(16)} ${guard.guard} → ${guard.test}: ${guard.name}\n`)
+  }
+  const bad = verdicts.filter(({ verdict }) => verdict !== 'red')
+  process.stdout.write(`${verdicts.length - bad.length} passed, ${bad.length + red.length} failed\n`)
+  process.exitCode = bad.length + red.length > 0 ? 1 : 0
+} finally {
+  rmSync(copy, { recursive: true, force: true })
+}
