@@ -3,7 +3,20 @@
  * milliseconds, payloads are JSON text: parsing and naming for people is the caller's.
  */
 import type { CommitStatement, RunError } from './outcome.ts'
+import type {
+  ApiKeyRecord,
+  HealthRecord,
+  HistoryRecord,
+  ListRunsQuery,
+  Page,
+  RunRecord,
+  ScheduleRecord,
+  Scope,
+  StatsRecord,
+} from './records.ts'
 import type { Status } from './status.ts'
+
+export type * from './records.ts'
 
 /** A run to be spawned, everything resolved: defaults filled in, input validated and serialised. */
 export interface NewRun {
@@ -225,130 +238,6 @@ export type RetryAnswer =
   | { readonly kind: 'not_found' }
   | { readonly kind: 'not_retryable'; readonly status: Status }
   | { readonly kind: 'key_taken'; readonly holder: string }
-
-export interface Scope {
-  readonly tenant: string
-}
-
-/** A run as it is kept; instants in epoch milliseconds. */
-export interface RunRecord {
-  readonly id: string
-  readonly tenant: string
-  readonly definition: string
-  readonly version: number
-  readonly queue: string
-  readonly status: Status
-  readonly hold: string | null
-  readonly holdDetail: unknown
-  readonly step: string
-  readonly seq: number
-  readonly visit: number
-  readonly attempt: number
-  readonly maxAttempts: number
-  readonly snoozes: number
-  readonly losses: number
-  readonly priority: number
-  readonly input: unknown
-  readonly state: unknown
-  readonly result: unknown
-  readonly error: RunError | null
-  readonly awaits: readonly string[] | null
-  readonly joinRemaining: number | null
-  readonly timedOut: boolean
-  readonly blockedOn: string | null
-  readonly key: string | null
-  readonly tags: readonly string[]
-  readonly headers: Readonly<Record<string, string>>
-  readonly origin: unknown
-  readonly parentId: string | null
-  readonly createdAt: number
-  readonly updatedAt: number
-  readonly scheduledFor: number | null
-  /** When the engine next has to look: start, timeout, retry; null when nothing is due by itself. */
-  readonly availableAt: number | null
-  readonly finishedAt: number | null
-  readonly cancelRequestedAt: number | null
-  readonly position: bigint
-}
-
-export interface ListRunsQuery extends Scope {
-  readonly status: readonly Status[] | null
-  readonly definition: string | null
-  readonly queue: string | null
-  readonly key: string | null
-  readonly tag: string | null
-  readonly parent: string | null
-  /** Created at or after, and before, as epoch milliseconds. */
-  readonly since: number | null
-  readonly until: number | null
-  readonly limit: number
-  /** Opaque; from the reply before. */
-  readonly cursor: string | null
-}
-
-export interface HistoryRecord {
-  readonly seq: number
-  readonly visit: number
-  readonly attempt: number
-  readonly step: string
-  readonly outcome: string
-  readonly startedAt: number
-  readonly finishedAt: number
-  readonly error: RunError | null
-}
-
-export interface Page<T> {
-  readonly items: readonly T[]
-  readonly nextCursor: string | null
-}
-
-export interface QueueRecord {
-  readonly name: string
-  readonly paused: boolean
-  readonly ready: number
-  readonly delayed: number
-  readonly waiting: number
-  readonly running: number
-  readonly blocked: number
-  readonly oldestDueAt: number | null
-}
-
-export interface StatsRecord {
-  readonly now: number
-  readonly byStatus: Readonly<Record<Status, number>>
-  readonly queues: readonly QueueRecord[]
-}
-
-export interface HealthRecord {
-  readonly now: number
-  readonly schemaVersion: number
-  readonly minBuild: number
-  readonly lastTickAt: number | null
-  readonly lastTickSource: string | null
-  readonly oldestDueAt: number | null
-}
-
-export interface ApiKeyRecord extends Scope {
-  readonly id: string
-  readonly name: string
-  readonly scopes: readonly string[]
-  readonly createdAt: number
-  readonly expiresAt: number | null
-  readonly revokedAt: number | null
-}
-
-export interface ScheduleRecord extends Scope {
-  readonly name: string
-  readonly definition: string
-  readonly version: number | null
-  readonly expression: string
-  readonly timeZone: string
-  readonly input: unknown
-  readonly enabled: boolean
-  readonly source: string
-  readonly nextAt: number | null
-  readonly lastAt: number | null
-}
 
 /** Admission: one batch each. */
 export interface AdmissionStore {

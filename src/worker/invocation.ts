@@ -59,8 +59,7 @@ export class Invocation {
   #outbox: InHand[] = []
   #onWire = 0
   #expected = 0
-  /** A claim is on the wire that may bring a run which must have no company. */
-  #awaitsLonely = false
+  #awaitsLonely = false // a claim is on the wire that may bring a run which must have no company
   #stopping = false
   #exhausted = false
   #poked = false
