@@ -40,19 +40,31 @@ export function epochMs(expression: string): string {
  * Splits parallel columns into their distinct rows (kinds, parallel again) and, for each of `length` items, the 1-based number of its
  * kind; no numbers when there is one kind. What most items of a batch have in common is so sent, parsed and joined once.
  */
-export function kindsOf(length: number, columns: readonly (readonly (string | number | null)[])[]) {
+export function kindsOf(length: number, columns: readonly Column[]) {
   const numbers = new Map<string, number>()
   const firsts: number[] = []
   const kinds: number[] = []
+  let number = 0
   for (let i = 0; i < length; i++) {
-    let key = ''
-    for (const column of columns) key += `${column[i] ?? ''}\n`
-    let number = numbers.get(key)
-    if (number === undefined) {
-      number = firsts.push(i)
+    if (i === 0 || !isLikeTheOneBefore(columns, i)) {
+      const key = keyOf(columns, i)
+      number = numbers.get(key) ?? firsts.push(i)
       numbers.set(key, number)
     }
     kinds.push(number)
   }
   return { kinds: firsts.length > 1 ? kinds : [], columns: columns.map((column) => firsts.map((i) => column[i] ?? null)) }
+}
+
+type Column = readonly (string | number | null)[]
+
+function isLikeTheOneBefore(columns: readonly Column[], i: number): boolean {
+  for (const column of columns) if (column[i] !== column[i - 1]) return false
+  return true
+}
+
+function keyOf(columns: readonly Column[], i: number): string {
+  let key = ''
+  for (const column of columns) key += `${column[i] ?? ''}\n`
+  return key
 }
