@@ -95,7 +95,7 @@ const admissions = (s: string) => `
     SELECT x.run_id FROM ${s}.uniques x WHERE i.key IS NOT NULL AND x.tenant = i.tenant AND x.environment_id = e.id AND x.scope = i.scope AND x.token = i.key LIMIT 1
   ) u ON true`
 
-/** Writes on each receipt of this request what was decided, once. */
+/** Writes on each receipt of this request what was decided, once. Each is found by its key, one probe an item, and written where it was found. */
 export const decideReceipts = defineStatement<ReadAdmissionsParams>(
   'decide_receipts',
   (s) => `
@@ -108,7 +108,9 @@ SET decision = CASE
   WHEN a.occupant_id IS NOT NULL THEN jsonb_build_object('id', a.occupant_id, 'status', a.occupant_status, 'created', false)
 END
 FROM admissions a
-WHERE t.tenant = a.tenant AND t.environment_id = a.environment_id AND t.key = a.receipt_key AND t.nonce = $2::uuid AND t.decision IS NULL
+WHERE t.ctid = ANY (ARRAY(SELECT x.place FROM admissions b CROSS JOIN LATERAL (
+    SELECT y.ctid AS place FROM ${s}.receipts y WHERE y.tenant = b.tenant AND y.environment_id = b.environment_id AND y.key = b.receipt_key LIMIT 1) x))
+  AND t.tenant = a.tenant AND t.environment_id = a.environment_id AND t.key = a.receipt_key AND t.nonce = $2::uuid AND t.decision IS NULL
 `,
   (p) => [p.environment, p.nonce, p.ids, p.tenants, p.scopes, p.keys, p.receiptKeys, p.fingerprints],
 )
@@ -123,7 +125,9 @@ export const readAdmissions = defineStatement<ReadAdmissionsParams>(
 WITH admissions AS (${admissions(s)})
 SELECT a.own_id, a.own_status, a.own_is_visible, a.own_is_new, a.occupant_id, a.occupant_status, t.nonce = $2::uuid AS receipt_is_ours, t.fingerprint = a.fingerprint AS receipt_matches, t.decision
 FROM admissions a
-LEFT JOIN ${s}.receipts t ON a.receipt_key IS NOT NULL AND t.tenant = a.tenant AND t.environment_id = a.environment_id AND t.key = a.receipt_key
+LEFT JOIN LATERAL (
+  SELECT * FROM ${s}.receipts x WHERE a.receipt_key IS NOT NULL AND x.tenant = a.tenant AND x.environment_id = a.environment_id AND x.key = a.receipt_key LIMIT 1
+) t ON true
 ORDER BY a.ordinal
 `,
   (p) => [p.environment, p.nonce, p.ids, p.tenants, p.scopes, p.keys, p.receiptKeys, p.fingerprints],

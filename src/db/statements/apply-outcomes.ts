@@ -41,7 +41,7 @@ const AT = 'coalesce($1::timestamptz, now())'
 export const applyOutcomes = defineStatement<ApplyOutcomesParams>(
   'apply_outcomes',
   (s) => `
-WITH alive AS MATERIALIZED (SELECT c.id FROM ${s}.claims c WHERE c.id = ANY ((SELECT $4::uuid[])::uuid[]) AND c.lease_until > (SELECT ${AT})),
+WITH alive AS MATERIALIZED (SELECT c.id FROM ${s}.claims c WHERE c.id = ANY ((SELECT $4::uuid[])::uuid[]) AND c.lease_until - (SELECT ${AT}) > '0'),
 kinds AS (
   SELECT k.*, k.outcome IN ('next', 'continue', 'wait', 'join') AS progress, k.status >= 'completed' AND k.status <= 'discarded' AS final,
     CASE WHEN k.status IN ('waiting', 'failed', 'cancelled', 'discarded', 'uncertain') THEN k.status END AS notable,

@@ -181,7 +181,10 @@ export interface HandOverParams {
   readonly gates: readonly string[]
 }
 
-/** Written by id: an heir that changed after the snapshot (a signal came) is an heir all the same. */
+/**
+ * Written by id: an heir that changed after the snapshot (a signal came) is an heir all the same. That it is still blocked is asked in a
+ * way that `runs_blocked_idx` does not answer, which would be read to its end.
+ */
 const handingOver = (s: string, lock: string) => `
 WITH room AS (
   SELECT c.environment_id, c.gate,
@@ -198,7 +201,7 @@ heirs AS MATERIALIZED (
 ),
 freed AS (
   UPDATE ${s}.runs r SET blocked_on = NULL
-  WHERE r.id = ANY (ARRAY(SELECT h.id FROM heirs h)) AND r.blocked_on IS NOT NULL
+  WHERE r.id = ANY (ARRAY(SELECT h.id FROM heirs h)) AND coalesce(r.blocked_on, '') <> ''
   RETURNING r.id, r.lane_id, r.losses, r.priority, r.available_at, r.position, r.hold, r.status
 ),
 windowed AS (
@@ -261,9 +264,12 @@ SELECT 1 / (
 export const endClaims = defineStatement<{ readonly claimIds: readonly string[] }>(
   'end_claims',
   (s) => `
-DELETE FROM ${s}.claims c
-WHERE c.id = ANY ($1::uuid[])
-  AND NOT EXISTS (SELECT FROM unnest(c.run_ids) AS x(run_id) JOIN ${s}.runs r ON r.id = x.run_id WHERE r.claimed_by = c.id AND r.status = 'running')
+WITH held AS (
+  SELECT c.id FROM ${s}.claims c CROSS JOIN LATERAL unnest(c.run_ids) AS x(run_id)
+  CROSS JOIN LATERAL (SELECT r.claimed_by, r.status FROM ${s}.runs r WHERE r.id = x.run_id LIMIT 1) r
+  WHERE c.id = ANY ($1::uuid[]) AND r.claimed_by = c.id AND r.status = 'running'
+)
+DELETE FROM ${s}.claims c WHERE c.id = ANY ($1::uuid[]) AND c.id NOT IN (SELECT h.id FROM held h)
 `,
   (p) => [p.claimIds],
 )
