@@ -14,6 +14,8 @@ export interface Measured {
   readonly plan: PlanNode
   /** Relations scanned from one end to the other, whether or not this execution came to it. */
   readonly scanned: readonly string[]
+  /** Indexes read without a condition: whole, or until somebody has had enough. */
+  readonly walked: readonly string[]
   readonly indexes: readonly string[]
   /** Pages of tables and indexes of our schema touched, in memory or not; those of planning are not among them. */
   readonly buffers: number
@@ -36,6 +38,11 @@ export async function measure(client: pg.ClientBase, prepared: string, statement
   return {
     plan,
     scanned: distinct(nodes.filter((node) => node['Node Type'] === 'Seq Scan').map((node) => String(node['Relation Name']))),
+    walked: distinct(
+      nodes
+        .filter((node) => /Index/.test(node['Node Type']) && !('Index Cond' in node))
+        .map((node) => String(node['Index Name'])),
+    ),
     indexes: distinct(nodes.flatMap((node) => node['Index Name'] ?? [])),
     buffers: touched.reduce((sum, [, blocks]) => sum + blocks, 0),
     buffersOf: Object.fromEntries(touched.sort((left, right) => right[1] - left[1])),

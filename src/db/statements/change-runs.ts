@@ -52,7 +52,7 @@ recorded AS (
 ),
 left_window AS (
   DELETE FROM ${s}.ready y USING before b
-  WHERE y.lane_id IN (b.lane_id, -b.lane_id) AND y.priority = b.priority AND y.available_at = b.available_at AND y.position = b.position AND y.run_id = b.id
+  WHERE y.lane_id = CASE WHEN b.losses > 0 THEN -b.lane_id ELSE b.lane_id END AND y.priority = b.priority AND y.available_at = b.available_at AND y.position = b.position AND y.run_id = b.id
     AND b.status = 'pending'
 ),
 asked AS (

@@ -33,7 +33,7 @@ export const loadChildren = defineStatement<{
 }>(
   'load_children',
   (s) => `
-SELECT k.id, l.definition, k.key, k.child_index, k.status, k.result, k.error
+SELECT k.id, (SELECT l.definition FROM ${s}.lanes l WHERE l.id = k.lane_id) AS definition, k.key, k.child_index, k.status, k.result, k.error
 FROM (
   SELECT y.*, row_number() OVER (ORDER BY y.child_index) AS turn,
     sum(coalesce(pg_column_size(y.result), 0) + coalesce(pg_column_size(y.error), 0)) OVER (ORDER BY y.child_index) AS bytes
@@ -41,7 +41,6 @@ FROM (
     SELECT * FROM ${s}.runs x WHERE x.parent_id = $1::uuid AND x.parent_join_seq = $2::int AND x.child_index > $3::int ORDER BY x.child_index LIMIT $4::int
   ) y
 ) k
-JOIN ${s}.lanes l ON l.id = k.lane_id
 WHERE k.turn = 1 OR k.bytes <= ${PAGE_BYTES}
 ORDER BY k.child_index
 `,

@@ -1,0 +1,315 @@
+import type { Statement } from '../../src/core/database.ts'
+import { decideReceipts, readAdmissions } from '../../src/db/statements/admit-runs.ts'
+import { cancelRun, lockFamily, retakeKey, retryRun } from '../../src/db/statements/change-runs.ts'
+import { claimRuns, recoverClaim } from '../../src/db/statements/claim-runs.ts'
+import { deliverSignal, forgetReceipt, readReceipt } from '../../src/db/statements/deliver-signals.ts'
+import { ensureLanes } from '../../src/db/statements/insert-runs.ts'
+import { dropLapsedClaims, endSolitude, extendClaims, readClaimed, rescueLost } from '../../src/db/statements/keep-claims.ts'
+import { loadChildren, loadInbox } from '../../src/db/statements/load-satellites.ts'
+import { lockRuns } from '../../src/db/statements/lock-runs.ts'
+import { peekNext } from '../../src/db/statements/peek-next.ts'
+import { promoteDue } from '../../src/db/statements/promote-due.ts'
+import { readHistory } from '../../src/db/statements/read-history.ts'
+import { readRun } from '../../src/db/statements/read-run.ts'
+import {
+  consumeSignals,
+  creditParents,
+  endClaims,
+  handOver,
+  parkParents,
+  recheckWaits,
+  releaseGates,
+  releaseKeys,
+  requireApplied,
+} from '../../src/db/statements/settle-outcomes.ts'
+import { hastenUpkeep, lockGates, pruneEnded, pruneReceipts, readBlockedGates } from '../../src/db/statements/upkeep.ts'
+import { DEFINITIONS, GATE, idOf, idsOf } from '../support/claim-world.ts'
+import {
+  admission,
+  asked,
+  children,
+  claimParams,
+  environment,
+  inMinutes,
+  inserts,
+  isNull,
+  joined,
+  keyed,
+  now,
+  outcomes,
+  parents,
+  receipt,
+  receipts,
+  S,
+  scope,
+  taken,
+  target,
+  tenant,
+  UNIQUES,
+  WRITTEN_BY,
+  waits,
+} from './claim-params.ts'
+
+/** A statement of the hot path, or of an upkeep that rides with it, and what it needs to have happened before in its transaction. */
+export interface Case {
+  readonly name: string
+  readonly before?: readonly Statement[]
+  readonly statement: Statement
+  /** The indexes it is to use. */
+  readonly indexes: readonly string[]
+}
+
+const claiming: readonly Case[] = [
+  { name: 'claim_runs', statement: claimRuns(S, claimParams), indexes: ['ready_order_key', 'runs_pkey'] },
+  {
+    name: 'claim_runs of one run',
+    statement: claimRuns(S, { ...claimParams, limit: 1 }),
+    indexes: ['ready_order_key', 'runs_pkey'],
+  },
+  {
+    name: 'claim_runs of lost ones too, behind a lane, of one queue',
+    statement: claimRuns(S, { ...claimParams, alone: true, queues: ['default'], laneCursor: 5 }),
+    indexes: ['ready_order_key', 'runs_pkey'],
+  },
+  {
+    name: 'claim_runs that finds none',
+    statement: claimRuns(S, { ...claimParams, definitions: ['none'], versions: [1] }),
+    indexes: ['ready_order_key', 'runs_pkey'],
+  },
+  {
+    name: 'recover_claim',
+    statement: recoverClaim(S, { claimId: idOf('claim', 1), satellites: 256, knownLanes: [] }),
+    indexes: ['claims_pkey', 'runs_pkey'],
+  },
+  {
+    name: 'promote_due',
+    statement: promoteDue(S, { now: inMinutes(120), environment, limit: 100 }),
+    indexes: ['runs_timer_idx'],
+  },
+  {
+    name: 'promote_due with nothing due',
+    statement: promoteDue(S, { now, environment, limit: 1_000 }),
+    indexes: ['runs_timer_idx'],
+  },
+  {
+    name: 'peek_next',
+    statement: peekNext(S, { now, environment, definitions: DEFINITIONS, versions: [1, 1], queues: null }),
+    indexes: ['claims_lease_idx', 'ready_order_key', 'runs_timer_idx'],
+  },
+  {
+    name: 'rescue_lost',
+    statement: rescueLost(S, { now: inMinutes(30), environment, limit: 50 }),
+    indexes: ['claims_lease_idx', 'runs_pkey'],
+  },
+  {
+    name: 'rescue_lost with nothing lost',
+    statement: rescueLost(S, { now, environment, limit: 500 }),
+    indexes: ['claims_lease_idx', 'runs_pkey'],
+  },
+  {
+    name: 'drop_lapsed_claims',
+    before: [rescueLost(S, { now: inMinutes(30), environment, limit: 100 })],
+    statement: dropLapsedClaims(S, { now: inMinutes(30), environment, limit: 50 }),
+    indexes: ['claims_lease_idx', 'runs_pkey'],
+  },
+  {
+    name: 'extend_claims',
+    statement: extendClaims(S, { now, claimIds: [idOf('claim', 1), idOf('claim', 2)], leaseMs: 3_600_000 }),
+    indexes: ['claims_pkey'],
+  },
+  {
+    name: 'read_claimed',
+    statement: readClaimed(S, { ids: idsOf('running', 1, 100), claimIds: parents.concat(parents) }),
+    indexes: ['runs_pkey'],
+  },
+  {
+    name: 'end_solitude',
+    statement: endSolitude(S, { claimIds: [idOf('claim', 1)], newClaimId: idOf('claim', 1) }),
+    indexes: ['claims_pkey'],
+  },
+]
+
+const settling: readonly Case[] = [
+  { name: 'lock_runs', statement: lockRuns(S, { ids: idsOf('running', 1, 100) }), indexes: ['runs_pkey'] },
+  {
+    name: 'apply_outcomes',
+    statement: outcomes(1, 100, 'done', 'completed'),
+    indexes: ['claims_pkey', 'history_pkey', 'runs_pkey'],
+  },
+  {
+    name: 'apply_outcomes of a machine',
+    statement: outcomes(1, 100, 'next', 'pending', {
+      steps: parents.concat(parents).map(() => 'second'),
+      states: parents.concat(parents).map(() => '{}'),
+    }),
+    indexes: ['claims_pkey', 'history_pkey', 'runs_pkey'],
+  },
+  {
+    name: 'apply_outcomes once more',
+    before: [outcomes(1, 100, 'done', 'completed')],
+    statement: outcomes(1, 100, 'done', 'completed'),
+    indexes: ['claims_pkey', 'history_pkey', 'runs_pkey'],
+  },
+  {
+    name: 'require_applied',
+    before: [outcomes(1, 100, 'done', 'completed')],
+    statement: requireApplied(S, { runId: idOf('running', 1), seq: 3 }),
+    indexes: ['history_pkey'],
+  },
+  {
+    name: 'credit_parents',
+    before: [outcomes(1, 100, 'done', 'completed')],
+    statement: creditParents(S, { now, ids: idsOf('running', 1, 100) }),
+    indexes: ['history_pkey', 'runs_pkey'],
+  },
+  {
+    name: 'park_parents',
+    before: [joined, children],
+    statement: parkParents(S, { now, ids: parents, needs: isNull(parents) }),
+    indexes: ['runs_parent_idx', 'runs_pkey'],
+  },
+  {
+    name: 'consume_signals',
+    before: [outcomes(151, 200, 'done', 'completed')],
+    statement: consumeSignals(S, { runIds: waits, signalIds: waits.map((_, n) => String(n + 1)) }),
+    indexes: ['history_pkey', 'runs_pkey', 'signals_pkey|signals_inbox_idx'],
+  },
+  {
+    name: 'recheck_waits',
+    before: [outcomes(151, 200, 'wait', 'waiting')],
+    statement: recheckWaits(S, { now, ids: waits, shownRunIds: [], shownSignalIds: [] }),
+    indexes: ['runs_pkey', 'signals_inbox_idx'],
+  },
+  {
+    name: 'release_gates',
+    before: [outcomes(1, 100, 'done', 'completed')],
+    statement: releaseGates(S, { ids: idsOf('running', 1, 100) }),
+    indexes: ['history_pkey', 'runs_pkey'],
+  },
+  {
+    name: 'hand_over',
+    before: [outcomes(1, 100, 'done', 'completed'), releaseGates(S, { ids: idsOf('running', 1, 100) })],
+    statement: handOver(S, { environment, gates: [GATE] }),
+    indexes: ['runs_blocked_idx', 'runs_pkey'],
+  },
+  {
+    name: 'release_keys',
+    before: [outcomes(1, 100, 'done', 'completed')],
+    statement: releaseKeys(S, { ids: idsOf('running', 1, 100) }),
+    indexes: ['history_pkey', 'runs_pkey', 'uniques_run_idx'],
+  },
+  {
+    name: 'end_claims',
+    before: [outcomes(1, 100, 'done', 'completed')],
+    statement: endClaims(S, { claimIds: [idOf('claim', 1)] }),
+    indexes: ['claims_pkey', 'runs_pkey'],
+  },
+  {
+    name: 'load_inbox',
+    statement: loadInbox(S, { runId: idOf('waiting', 7), names: ['other'], afterId: '0', limit: 1_000 }),
+    indexes: ['signals_inbox_idx'],
+  },
+  {
+    name: 'load_children',
+    statement: loadChildren(S, { parentId: idOf('parent', 1), joinSeq: 2, afterIndex: 0, limit: 1_000 }),
+    indexes: ['runs_parent_idx'],
+  },
+]
+
+const admitting: readonly Case[] = [
+  {
+    name: 'ensure_lanes',
+    statement: ensureLanes(S, { environment, tenants: [tenant], queues: ['default'], definitions: ['charge'], versions: [1] }),
+    indexes: [],
+  },
+  { name: 'insert_runs_fresh', statement: inserts({ freshIds: true }), indexes: ['runs_pkey'] },
+  {
+    name: 'insert_runs_fresh of runs that are there',
+    before: [inserts({ freshIds: true })],
+    statement: inserts({ freshIds: true }),
+    indexes: ['runs_pkey'],
+  },
+  { name: 'insert_runs_plain', statement: inserts({}), indexes: [] },
+  { name: 'insert_runs', before: [receipts, taken], statement: keyed, indexes: ['receipts_pkey', 'runs_pkey', UNIQUES] },
+  { name: 'insert_runs of children', before: [joined], statement: children, indexes: ['receipts_pkey', 'runs_pkey', UNIQUES] },
+  { name: 'take_keys', before: [receipts], statement: taken, indexes: ['receipts_pkey', 'runs_pkey'] },
+  { name: 'write_receipts', statement: receipts, indexes: [] },
+  {
+    name: 'decide_receipts',
+    before: [receipts, taken, keyed],
+    statement: decideReceipts(S, admission),
+    indexes: ['receipts_pkey', 'runs_pkey', UNIQUES],
+  },
+  {
+    name: 'read_admissions',
+    before: [receipts, taken, keyed],
+    statement: readAdmissions(S, admission),
+    indexes: ['receipts_pkey', 'runs_pkey', UNIQUES],
+  },
+  {
+    name: 'deliver_signal by id',
+    statement: deliverSignal(S, { ...scope, ...asked, runId: target.id }),
+    indexes: ['runs_pkey', 'signals_dedup_key'],
+  },
+  {
+    name: 'deliver_signal by key',
+    statement: deliverSignal(S, { ...scope, ...asked, key: 'w50' }),
+    indexes: ['runs_pkey', 'signals_dedup_key', 'uniques_token_idx'],
+  },
+  {
+    name: 'deliver_signal by definition and key, under a receipt',
+    statement: deliverSignal(S, { ...scope, ...asked, key: 'w50', definition: 'charge', nonce: WRITTEN_BY, receiptKey: 'k11' }),
+    indexes: ['receipts_pkey', 'runs_pkey', 'signals_dedup_key'],
+  },
+  { name: 'read_receipt', statement: readReceipt(S, receipt), indexes: ['receipts_pkey'] },
+  { name: 'forget_receipt', statement: forgetReceipt(S, receipt), indexes: ['receipts_pkey'] },
+]
+
+const changing: readonly Case[] = [
+  { name: 'lock_family', statement: lockFamily(S, { id: idOf('running', 7) }), indexes: ['runs_pkey'] },
+  { name: 'cancel_run', statement: cancelRun(S, { ...target, by: 'ann' }), indexes: ['ready_order_key', 'runs_pkey'] },
+  {
+    name: 'cancel_run that is due',
+    statement: cancelRun(S, { ...scope, id: idOf('due', 500), by: null }),
+    indexes: ['ready_order_key', 'runs_pkey'],
+  },
+  {
+    name: 'retake_key',
+    before: [cancelRun(S, { ...target, by: null })],
+    statement: retakeKey(S, target),
+    indexes: ['runs_pkey'],
+  },
+  {
+    name: 'retry_run',
+    before: [cancelRun(S, { ...target, by: null })],
+    statement: retryRun(S, target),
+    indexes: ['runs_pkey', UNIQUES],
+  },
+  { name: 'read_run', statement: readRun(S, target), indexes: ['runs_pkey'] },
+  {
+    name: 'read_history',
+    statement: readHistory(S, { environment, tenant, id: idOf('finished', 400), afterSeq: -1, limit: 51 }),
+    indexes: ['history_pkey', 'runs_pkey'],
+  },
+]
+
+/** Rows pruned by one statement. */
+export const pruning = (limit: number): Case => ({
+  name: `prune_ended of ${limit}`,
+  statement: pruneEnded(S, { now: inMinutes(60 * 24 * 30), environment, limit, minRetentionSeconds: 86_400 }),
+  indexes: ['history_pkey', 'runs_list_idx', 'runs_pkey', 'signals_inbox_idx', 'uniques_run_idx'],
+})
+
+const keeping: readonly Case[] = [
+  pruning(400),
+  {
+    name: 'prune_receipts',
+    statement: pruneReceipts(S, { now: inMinutes(60 * 24 * 30), environment, limit: 50 }),
+    indexes: ['receipts_expires_idx'],
+  },
+  { name: 'hasten_upkeep', statement: hastenUpkeep(S, { now, environment }), indexes: ['receipts_expires_idx'] },
+  { name: 'lock_gates', statement: lockGates(S, { environment, limit: 1_000 }), indexes: [] },
+  { name: 'read_blocked_gates', statement: readBlockedGates(S, { environment, limit: 1_000 }), indexes: ['runs_blocked_idx'] },
+]
+
+export const cases: readonly Case[] = [...claiming, ...settling, ...admitting, ...changing, ...keeping]
