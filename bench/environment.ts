@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process'
 import { cpus, loadavg, platform, release, totalmem } from 'node:os'
 import { type BenchServer, readSettings } from './server.ts'
 
@@ -7,6 +8,7 @@ export async function describeEnvironment(server: BenchServer): Promise<readonly
   const { server_version: version = '?', ...rest } = settings
   return [
     ['date', new Date().toISOString().slice(0, 16).replace('T', ' ')],
+    ['commit', readCommit()],
     ['processor', `${cpus().length} × ${cpus()[0]?.model ?? 'unknown'}, shared by PostgreSQL and the measured process`],
     ['memory', `${Math.round(totalmem() / 2 ** 30)} GiB`],
     ['system', `${platform()} ${release()}`],
@@ -25,4 +27,18 @@ export async function describeEnvironment(server: BenchServer): Promise<readonly
         .join(', '),
     ],
   ]
+}
+
+/** What was measured, with a mark when files differ from it. */
+function readCommit(): string {
+  const git = (...args: string[]) =>
+    execFileSync('git', args, { stdio: ['ignore', 'pipe', 'ignore'] })
+      .toString()
+      .trim()
+  try {
+    const changes = git('status', '--porcelain', '--untracked-files=no', '--', '../src')
+    return `${git('rev-parse', '--short', 'HEAD')}${changes === '' ? '' : ' with changes'}`
+  } catch {
+    return 'unknown'
+  }
 }

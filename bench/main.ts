@@ -9,6 +9,7 @@ import { parseArgs } from 'node:util'
 import { loadAdapter } from './adapters/all.ts'
 import { describeEnvironment } from './environment.ts'
 import { type Measurement, measure } from './measure.ts'
+import { median } from './numbers.ts'
 import { type Entry, type Group, makePlan } from './plan.ts'
 import { keyOf, reportGroup, toTable } from './report.ts'
 import { findScenario } from './scenarios/all.ts'
@@ -72,8 +73,20 @@ async function runAll(server: BenchServer, groups: readonly Group[]): Promise<st
   }
   const targets = reportTargets(groups, results)
   console.log(targets)
-  return `${[INTRODUCTION, environment, targets, ...tables].join('\n\n')}\n`
+  return `${[INTRODUCTION, environment, describeCompany(results), targets, ...tables].join('\n\n')}\n`
 }
+
+/** How far the machine was our own. */
+function describeCompany(results: ReadonlyMap<string, readonly Measurement[]>): string {
+  const shares = [...results.values()].flat().map(({ othersCpu }) => othersCpu)
+  const share = `${Math.round(median(shares) * 100)} %`
+  if (median(shares) < QUIET) return `Others used ${share} of the processors meanwhile (median).`
+  return `**Others used ${share} of the processors meanwhile (median).** Rates and latencies are far below what the machine can do, and
+favour whoever keeps more processes runnable: compare "CPU ÷ minimal", WAL, transactions and memory, which company hardly changes.`
+}
+
+/** Share of the processors that others may have before times stop meaning much. */
+const QUIET = 0.1
 
 const INTRODUCTION = `# Results
 
