@@ -26,7 +26,8 @@ ORDER BY r.id FOR NO KEY UPDATE
 
 /**
  * Cancels a run that is not running, and asks a running or uncertain one to stop. After `lockFamily`. Idempotent; a run that has ended
- * stays as it is. No row: no such run of this tenant.
+ * stays as it is. No row: no such run of this tenant. Its row of the window is found by its whole key and deleted where it was found: it is
+ * written only under the lock of its run, which is held by now.
  */
 export const cancelRun = defineStatement<OneRunParams & { readonly by: string | null }>(
   'cancel_run',
@@ -51,9 +52,14 @@ recorded AS (
   SELECT e.id, e.seq, e.visit, e.failures + e.losses, NULL, e.updated_at, e.updated_at, e.step, 'cancel', e.error FROM ended e
 ),
 left_window AS (
-  DELETE FROM ${s}.ready y USING before b
-  WHERE y.lane_id = CASE WHEN b.losses > 0 THEN -b.lane_id ELSE b.lane_id END AND y.priority = b.priority AND y.available_at = b.available_at AND y.position = b.position AND y.run_id = b.id
-    AND b.status = 'pending'
+  DELETE FROM ${s}.ready y WHERE y.ctid = ANY (ARRAY(
+    SELECT x.place FROM before b CROSS JOIN LATERAL (
+      SELECT w.ctid AS place FROM ${s}.ready w
+      WHERE w.lane_id = CASE WHEN b.losses > 0 THEN -b.lane_id ELSE b.lane_id END AND w.priority = b.priority AND w.available_at = b.available_at AND w.position = b.position
+        AND w.run_id = b.id
+      LIMIT 1
+    ) x
+    WHERE b.status = 'pending'))
 ),
 asked AS (
   UPDATE ${s}.runs r SET cancel_requested_at = clock.at
