@@ -180,10 +180,13 @@ async function judge(options: SoakOptions, effects: Effects): Promise<SoakReport
     else if (run.result !== expected) violations.push(`${run.definition} ${run.id} gave ${run.result} instead of ${expected}`)
   }
   violations.push(...(await judgeHistory(pool, effects)))
-  for (const table of ['ready', 'claims', 'uniques']) {
-    const left = await pool.query<{ n: number }>(`SELECT count(*)::int AS n FROM pawl.${table}`)
-    // a lapsed claim of the last engine may stand until the next one sweeps it
-    if (table !== 'claims' && left.rows[0]?.n !== 0) violations.push(`${left.rows[0]?.n} rows are left in ${table}`)
+  // environment 0 is the migrations' own: rows that keep pages
+  for (const [table, ours] of [
+    ['ready', 'lane_id <> 0'],
+    ['uniques', 'environment_id <> 0'],
+  ] as const) {
+    const left = await pool.query<{ n: number }>(`SELECT count(*)::int AS n FROM pawl.${table} WHERE ${ours}`)
+    if (left.rows[0]?.n !== 0) violations.push(`${left.rows[0]?.n} rows are left in ${table}`)
   }
   const lost = await pool.query<{ n: number }>(`SELECT count(*)::int AS n FROM pawl.history WHERE outcome = 'lost'`)
   return { kills: options.kills, runs: rows.length, effects: effects.total, losses: lost.rows[0]?.n ?? 0, violations }
