@@ -56,7 +56,13 @@ function runTests(copy: string, files: readonly string[], names: readonly string
   rmSync(report, { force: true })
   const args = ['run', '--project', 'node', ...files, '-t', patternOf(names), '--reporter=json', `--outputFile=${report}`]
   return new Promise((resolve, reject) => {
-    const child = spawn(process.execPath, [join(copy, 'node_modules/vitest/vitest.mjs'), ...args], { cwd: copy, stdio: 'ignore' })
+    // no PostgreSQL 15: its tests are left out, and starting it is half the time
+    const env = { ...process.env, CI: '', PG15_BIN: join(copy, 'none') }
+    const child = spawn(process.execPath, [join(copy, 'node_modules/vitest/vitest.mjs'), ...args], {
+      cwd: copy,
+      stdio: 'ignore',
+      env,
+    })
     child.once('error', reject)
     child.once('close', () => {
       const { testResults } = JSON.parse(readFileSync(report, 'utf8')) as {

@@ -239,9 +239,8 @@ export const GUARDS_OF_RACES: readonly Guard[] = [
   {
     guard: 'an heir is written by id',
     file: SETTLE,
-    find: 'WHERE r.id = ANY (ARRAY(SELECT h.id FROM heirs h)) AND r.blocked_on IS NOT NULL',
-    replace:
-      'WHERE r.ctid = ANY (ARRAY(SELECT x.ctid FROM pawl.runs x WHERE x.id IN (SELECT h.id FROM heirs h))) AND r.blocked_on IS NOT NULL',
+    find: 'WHERE r.id = ANY (ARRAY(SELECT h.id FROM heirs h)) AND',
+    replace: 'WHERE r.ctid = ANY (ARRAY(SELECT x.ctid FROM pawl.runs x WHERE x.id IN (SELECT h.id FROM heirs h))) AND',
     test: T05,
     name: 'an heir that changes after the snapshot of the handover',
   },

@@ -132,7 +132,7 @@ export const GUARDS_OF_VALUES: readonly Guard[] = [
   {
     guard: 'a beat does not bring a lease back',
     file: KEEP,
-    find: 'AND c.lease_until > clock.at\nRETURNING c.id',
+    find: "AND c.lease_until - clock.at > '0'\nRETURNING c.id",
     replace: '\nRETURNING c.id',
     test: T16,
     name: 'a beat after the lease does not bring it back',
