@@ -201,13 +201,12 @@ export const GUARDS_OF_VALUES: readonly Guard[] = [
   })),
   // trap 25
   {
-    guard: 'history is looked up by its key',
+    guard: 'keys are found by the index of their run',
     file: SETTLE,
-    find: 'AND h.seq = r.seq LIMIT 1) h\n',
-    replace: 'AND h.seq = r.seq) h\n',
-    every: true,
+    find: 'u.run_id = ANY (ARRAY(SELECT x.id FROM settled x WHERE x.finished_at IS NOT NULL))',
+    replace: 'u.run_id IN (SELECT x.id FROM settled x WHERE x.finished_at IS NOT NULL)',
     test: T25,
-    name: 'when the plan was made while the tables were empty and analysed when empty',
+    name: 'when the tables were never analysed',
   },
   {
     guard: 'empty tables keep rows to be counted by',
