@@ -1,3 +1,3 @@
 import { defineConfig } from 'drizzle-kit'
 
-export default defineConfig({ dialect: 'postgresql', schema: './src/db/schema.ts', out: './drizzle', schemaFilter: ['pawl'] })
+export default defineConfig({ dialect: 'postgresql', schema: './src/db/schema*.ts', out: './drizzle', schemaFilter: ['pawl'] })

@@ -19,6 +19,11 @@ TABLE pawl.api_keys (
   expires_at timestamp with time zone,
   revoked_at timestamp with time zone
 )
+TABLE pawl.cascades (
+  parent_id uuid NOT NULL,
+  environment_id smallint NOT NULL,
+  created_at timestamp with time zone NOT NULL
+)
 TABLE pawl.claims WITH (fillfactor=70, autovacuum_vacuum_scale_factor=0.0, autovacuum_vacuum_threshold=500, autovacuum_analyze_threshold=500, vacuum_truncate=false) (
   id uuid NOT NULL,
   lease_until timestamp with time zone NOT NULL,
@@ -26,12 +31,33 @@ TABLE pawl.claims WITH (fillfactor=70, autovacuum_vacuum_scale_factor=0.0, autov
   alone boolean NOT NULL,
   run_ids uuid[] NOT NULL
 )
+TABLE pawl.definitions (
+  environment_id smallint NOT NULL,
+  name text NOT NULL,
+  paused boolean NOT NULL DEFAULT false,
+  paused_by text,
+  paused_at timestamp with time zone
+)
 TABLE pawl.environments (
   id smallint NOT NULL IDENTITY ALWAYS,
   name text NOT NULL,
   upkeep_at timestamp with time zone NOT NULL DEFAULT (now() + '00:01:00'::interval),
   last_tick_at timestamp with time zone,
   last_tick_source text
+)
+TABLE pawl.event_waits (
+  tenant text NOT NULL,
+  environment_id smallint NOT NULL,
+  topic text NOT NULL,
+  run_id uuid NOT NULL
+)
+TABLE pawl.events (
+  tenant text NOT NULL,
+  environment_id smallint NOT NULL,
+  name text NOT NULL,
+  created_at timestamp with time zone NOT NULL,
+  expires_at timestamp with time zone NOT NULL,
+  payload jsonb
 )
 TABLE pawl.history WITH (autovacuum_vacuum_insert_scale_factor=0.1, autovacuum_vacuum_scale_factor=0.1, vacuum_truncate=false) (
   run_id uuid NOT NULL,
@@ -62,8 +88,9 @@ TABLE pawl.limit_counters WITH (fillfactor=50, autovacuum_vacuum_scale_factor=0.
   gate text NOT NULL,
   shard smallint NOT NULL DEFAULT 0,
   held integer NOT NULL DEFAULT 0,
-  available integer,
-  refilled_at timestamp with time zone
+  available double precision,
+  refilled_at timestamp with time zone,
+  due_at timestamp with time zone
 )
 TABLE pawl.limits (
   environment_id smallint NOT NULL,
@@ -147,7 +174,14 @@ TABLE pawl.runs WITH (fillfactor=45, toast_tuple_target=512, autovacuum_vacuum_s
   input jsonb,
   state jsonb,
   result jsonb,
-  error jsonb
+  error jsonb,
+  deadline_at timestamp with time zone,
+  awaited boolean NOT NULL DEFAULT false,
+  join_spare integer,
+  gate_units integer[],
+  held_gates text[],
+  policy jsonb,
+  uncertainty jsonb
 )
 TABLE pawl.schedules (
   tenant text NOT NULL,
@@ -178,15 +212,21 @@ TABLE pawl.uniques WITH (vacuum_truncate=false) (
   scope text NOT NULL,
   token text NOT NULL,
   run_id uuid NOT NULL,
-  expires_at timestamp with time zone
+  expires_at timestamp with time zone,
+  keep smallint NOT NULL DEFAULT 0,
+  reserved_until timestamp with time zone
 )
 
 -- constraints
 api_keys: api_keys_hash_key UNIQUE (hash)
 api_keys: api_keys_pkey PRIMARY KEY (id)
+cascades: cascades_pkey PRIMARY KEY (parent_id)
 claims: claims_pkey PRIMARY KEY (id)
+definitions: definitions_pkey PRIMARY KEY (environment_id, name)
 environments: environments_name_key UNIQUE (name)
 environments: environments_pkey PRIMARY KEY (id)
+event_waits: event_waits_pkey PRIMARY KEY (tenant, environment_id, topic, run_id)
+events: events_pkey PRIMARY KEY (tenant, environment_id, name)
 history: history_pkey PRIMARY KEY (run_id, seq)
 lanes: lanes_pkey PRIMARY KEY (id)
 limit_counters: limit_counters_held_not_negative CHECK ((held >= 0))
@@ -209,13 +249,21 @@ uniques: uniques_pkey PRIMARY KEY (tenant, environment_id, scope, token)
 CREATE UNIQUE INDEX api_keys_hash_key ON pawl.api_keys USING btree (hash)
 CREATE UNIQUE INDEX api_keys_pkey ON pawl.api_keys USING btree (id)
 CREATE INDEX api_keys_tenant_idx ON pawl.api_keys USING btree (tenant, environment_id, created_at)
+CREATE INDEX cascades_due_idx ON pawl.cascades USING btree (environment_id, created_at)
+CREATE UNIQUE INDEX cascades_pkey ON pawl.cascades USING btree (parent_id)
 CREATE INDEX claims_lease_idx ON pawl.claims USING btree (environment_id, lease_until)
 CREATE UNIQUE INDEX claims_pkey ON pawl.claims USING btree (id)
+CREATE UNIQUE INDEX definitions_pkey ON pawl.definitions USING btree (environment_id, name)
 CREATE UNIQUE INDEX environments_name_key ON pawl.environments USING btree (name)
 CREATE UNIQUE INDEX environments_pkey ON pawl.environments USING btree (id)
+CREATE UNIQUE INDEX event_waits_pkey ON pawl.event_waits USING btree (tenant, environment_id, topic, run_id)
+CREATE INDEX event_waits_run_idx ON pawl.event_waits USING btree (run_id)
+CREATE INDEX events_expires_idx ON pawl.events USING btree (environment_id, expires_at)
+CREATE UNIQUE INDEX events_pkey ON pawl.events USING btree (tenant, environment_id, name)
 CREATE UNIQUE INDEX history_pkey ON pawl.history USING btree (run_id, seq)
 CREATE UNIQUE INDEX lanes_identity_key ON pawl.lanes USING btree (tenant, environment_id, queue, definition, version)
 CREATE UNIQUE INDEX lanes_pkey ON pawl.lanes USING btree (id)
+CREATE INDEX limit_counters_due_idx ON pawl.limit_counters USING btree (environment_id, due_at) WHERE (due_at IS NOT NULL)
 CREATE UNIQUE INDEX limit_counters_pkey ON pawl.limit_counters USING btree (environment_id, gate, shard)
 CREATE UNIQUE INDEX limits_pkey ON pawl.limits USING btree (environment_id, name)
 CREATE UNIQUE INDEX meta_pkey ON pawl.meta USING btree (singleton)
@@ -224,6 +272,7 @@ CREATE UNIQUE INDEX ready_order_key ON pawl.ready USING btree (lane_id DESC, pri
 CREATE INDEX receipts_expires_idx ON pawl.receipts USING btree (environment_id, expires_at)
 CREATE UNIQUE INDEX receipts_pkey ON pawl.receipts USING btree (tenant, environment_id, key)
 CREATE INDEX runs_blocked_idx ON pawl.runs USING btree (blocked_on, priority, available_at, "position") WHERE (blocked_on IS NOT NULL)
+CREATE INDEX runs_deadline_idx ON pawl.runs USING btree (environment_id, deadline_at) WHERE (deadline_at IS NOT NULL)
 CREATE INDEX runs_key_idx ON pawl.runs USING btree (key, created_at, "position") WHERE (key IS NOT NULL)
 CREATE INDEX runs_list_idx ON pawl.runs USING btree (lane_id, created_at, "position")
 CREATE INDEX runs_notable_idx ON pawl.runs USING btree (notable, lane_id, created_at, "position") WHERE (notable IS NOT NULL)

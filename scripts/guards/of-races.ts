@@ -104,9 +104,9 @@ export const GUARDS_OF_RACES: readonly Guard[] = [
   },
   {
     guard: 'a cancellation locks run and parent first',
-    file: 'src/db/admission.ts',
+    file: 'src/db/changing.ts',
     find: '    lockFamily(schema, { id }),\n    cancelRun',
-    replace: '    lockFamily(schema, { id: randomUuid() }),\n    cancelRun',
+    replace: '    lockFamily(schema, { id: crypto.randomUUID() }),\n    cancelRun',
     test: RACES,
     name: 'a cancellation and an outcome at the same time',
   },
@@ -295,7 +295,7 @@ export const GUARDS_OF_RACES: readonly Guard[] = [
   },
   {
     guard: 'a resent signal looks again for what its first attempt wrote',
-    file: 'src/db/admission.ts',
+    file: 'src/db/signalling.ts',
     find: 'const isUnseen = sent.resent &&',
     replace: 'const isUnseen = false && sent.resent &&',
     test: T06,
@@ -352,9 +352,9 @@ export const GUARDS_OF_RACES: readonly Guard[] = [
   },
   {
     guard: 'a retry locks its run before it takes the key',
-    file: 'src/db/admission.ts',
+    file: 'src/db/changing.ts',
     find: '    lockFamily(context.schema, { id }),\n    retakeKey',
-    replace: '    lockFamily(context.schema, { id: randomUuid() }),\n    retakeKey',
+    replace: '    lockFamily(context.schema, { id: crypto.randomUUID() }),\n    retakeKey',
     test: T11,
     name: 'retrying an ended run while it is pruned',
   },

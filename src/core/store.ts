@@ -40,10 +40,29 @@ export interface NewRun {
   readonly key: string | null
   /** Gates that must admit it: made by `toGate`. */
   readonly gates: readonly string[] | null
+  /** Units that each gate is charged, parallel to them; null: one each. */
+  readonly gateUnits: readonly number[] | null
+  readonly policy: RunPolicy | null
+  /** When the first of its deadlines has to be looked at, in milliseconds from now. */
+  readonly deadlineMs: number | null
   readonly tags: readonly string[] | null
   readonly headers: string | null
   readonly origin: string | null
   readonly receipt: Receipt | null
+}
+
+/** What was agreed for one run and only few runs have; kept with it, so that no code is needed to hold to it. */
+export interface RunPolicy {
+  /** Its life in all, the wait before its first start, and the time without progress, in milliseconds: it is cancelled when one is over. */
+  readonly maxTotalMs?: number
+  readonly maxWaitMs?: number
+  readonly maxIdleMs?: number
+  /** Attempts abandoned by their host that are replayed; one more makes the run uncertain. Absent: the engine's own cap, and it fails. */
+  readonly maxReplays?: number
+  /** The entry in `uniques` that it holds beside its key. */
+  readonly unique?: { readonly scope: string; readonly token: string }
+  /** A child that goes on when its parent is cancelled. */
+  readonly outlivesParent?: true
 }
 
 /** An idempotency key and the fingerprint of the request it came with. */
@@ -120,6 +139,12 @@ export interface ClaimedRun {
   readonly headers: Readonly<Record<string, string>>
   readonly parentId: string | null
   readonly gates: readonly string[]
+  readonly gateUnits: readonly number[] | null
+  /** Gates whose slots it kept since its last transition. */
+  readonly heldGates: readonly string[]
+  readonly policy: RunPolicy
+  /** Somebody waits for its end. */
+  readonly awaited: boolean
   readonly awaits: readonly string[]
   readonly timedOut: boolean
   readonly cancelRequested: boolean

@@ -1,7 +1,7 @@
 import type { Row } from '../core/database.ts'
 import type { RunError } from '../core/outcome.ts'
 import type { Status } from '../core/status.ts'
-import type { ClaimedRun, InboxEntry, JoinedChild } from '../core/store.ts'
+import type { ClaimedRun, InboxEntry, JoinedChild, RunPolicy } from '../core/store.ts'
 import type { Lane } from './context.ts'
 
 /** What only some runs have, in one column: most rows carry a null instead of a dozen. */
@@ -11,6 +11,10 @@ interface Extras {
   readonly headers: Readonly<Record<string, string>> | null
   readonly parentId: string | null
   readonly gates: readonly string[] | null
+  readonly gateUnits: readonly number[] | null
+  readonly heldGates: readonly string[] | null
+  readonly policy: RunPolicy | null
+  readonly awaited: boolean
   readonly awaits: readonly string[] | null
   readonly timedOut: boolean
   readonly snoozes: number
@@ -33,6 +37,10 @@ const NO_EXTRAS: Extras = {
   headers: null,
   parentId: null,
   gates: null,
+  gateUnits: null,
+  heldGates: null,
+  policy: null,
+  awaited: false,
   awaits: null,
   timedOut: false,
   snoozes: 0,
@@ -44,6 +52,7 @@ const NO_EXTRAS: Extras = {
 }
 const NONE: readonly never[] = Object.freeze([])
 const NO_HEADERS = Object.freeze({})
+const NO_POLICY: RunPolicy = Object.freeze({})
 
 export function toClaimedRun(row: Row, lane: Lane, claimId: string): ClaimedRun {
   // rows enter here: the columns are those of the claim statement
@@ -69,6 +78,10 @@ export function toClaimedRun(row: Row, lane: Lane, claimId: string): ClaimedRun 
     headers: extras.headers ?? NO_HEADERS,
     parentId: extras.parentId,
     gates: extras.gates ?? NONE,
+    gateUnits: extras.gateUnits,
+    heldGates: extras.heldGates ?? NONE,
+    policy: extras.policy ?? NO_POLICY,
+    awaited: extras.awaited,
     awaits: extras.awaits ?? NONE,
     timedOut: extras.timedOut,
     cancelRequested: extras.cancelRequested,

@@ -1,7 +1,7 @@
 import type { Statement } from '../core/database.ts'
 import type { CommittedOutcome, FlushRequest, NewRun } from '../core/store.ts'
-import { groupByLane, type Parentage, statementsForKeys, statementsForNewLanes, toInsertParams } from './admission.ts'
 import type { StoreContext } from './context.ts'
+import { groupByLane, type Parentage, statementsForKeys, statementsForNewLanes, toInsertParams } from './spawning.ts'
 import { type ApplyOutcomesParams, applyOutcomes } from './statements/apply-outcomes.ts'
 import { insertRuns } from './statements/insert-runs.ts'
 import { lockRuns } from './statements/lock-runs.ts'

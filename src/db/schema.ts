@@ -1,5 +1,5 @@
 /**
- * The tables, as drizzle sees them: the source of the migrations in `drizzle/`. The statements in `statements/` are SQL text
+ * The tables of runs and what belongs to one, as drizzle sees them (what many share is in `schema-coordination.ts`): the source of the migrations in `drizzle/`. The statements in `statements/` are SQL text
  * against these names. `ARCHITECTURE.md` says which index serves which statement and which invariant.
  */
 import { sql } from 'drizzle-orm'
@@ -21,7 +21,7 @@ import {
 
 export const pawl = pgSchema('pawl')
 
-const instant = (name: string) => timestamp(name, { withTimezone: true, mode: 'string' })
+export const instant = (name: string) => timestamp(name, { withTimezone: true, mode: 'string' })
 
 export const runStatus = pawl.enum('run_status', [
   'pending',
@@ -147,8 +147,23 @@ export const runs = pawl.table(
     state: jsonb('state'),
     result: jsonb('result'),
     error: jsonb('error'),
+    /** When a deadline of the run has to be looked at next. Null: it has none, or has ended. */
+    deadlineAt: instant('deadline_at'),
+    /** Somebody waits for its result by `event_waits`: ending it tells them. */
+    awaited: boolean('awaited').notNull().default(false),
+    /** Of the current join: how many children may still end otherwise than well before it cannot be met. Null: all may. */
+    joinSpare: integer('join_spare'),
+    /** Units that each of the gates is charged, parallel to them. Null: one each. */
+    gateUnits: integer('gate_units').array(),
+    /** Gates whose slots it keeps while it is not running. */
+    heldGates: text('held_gates').array(),
+    /** What was agreed for this run and only few runs have (`RunPolicy`): deadlines, replays, uniqueness. */
+    policy: jsonb('policy'),
+    /** Why it is uncertain, what is known of the abandoned attempt, and who resolved it how: kept for good. */
+    uncertainty: jsonb('uncertainty'),
   },
   (t) => [
+    index('runs_deadline_idx').on(t.environmentId, t.deadlineAt).where(sql`deadline_at IS NOT NULL`),
     index('runs_list_idx').on(t.laneId, t.createdAt, t.position),
     index('runs_timer_idx').on(t.environmentId, t.timerAt).where(sql`timer_at IS NOT NULL`),
     index('runs_blocked_idx').on(t.blockedOn, t.priority, t.availableAt, t.position).where(sql`blocked_on IS NOT NULL`),
@@ -221,7 +236,12 @@ export const uniques = pawl.table(
     scope: text('scope').notNull(),
     token: text('token').notNull(),
     runId: uuid('run_id').notNull(),
+    /** From when on anybody may take it over. Null: not before its run frees it. */
     expiresAt: instant('expires_at'),
+    /** Ended runs that go on holding it: 1 completed, 2 failed, 4 cancelled, 8 discarded, added up. */
+    keep: smallint('keep').notNull().default(0),
+    /** Reserved until then though the run has ended: becomes `expires_at` when it does. */
+    reservedUntil: instant('reserved_until'),
   },
   (t) => [
     primaryKey({ name: 'uniques_pkey', columns: [t.tenant, t.environmentId, t.scope, t.token] }),
@@ -265,89 +285,4 @@ export const history = pawl.table(
     error: jsonb('error'),
   },
   (t) => [primaryKey({ name: 'history_pkey', columns: [t.runId, t.seq] })],
-)
-
-/** Policies by name. Absent: an exclusive key. */
-export const limits = pawl.table(
-  'limits',
-  {
-    environmentId: smallint('environment_id').notNull(),
-    name: text('name').notNull(),
-    concurrency: integer('concurrency'),
-    policy: jsonb('policy'),
-  },
-  (t) => [
-    primaryKey({ name: 'limits_pkey', columns: [t.environmentId, t.name] }),
-    check('limits_concurrency_positive', sql`concurrency > 0`),
-  ],
-)
-
-/** What a gate admits now. Credits never test capacity, so lowering a limit cannot abort a flush. */
-export const limitCounters = pawl.table(
-  'limit_counters',
-  {
-    environmentId: smallint('environment_id').notNull(),
-    gate: text('gate').notNull(),
-    shard: smallint('shard').notNull().default(0),
-    held: integer('held').notNull().default(0),
-    available: integer('available'),
-    refilledAt: instant('refilled_at'),
-  },
-  (t) => [
-    primaryKey({ name: 'limit_counters_pkey', columns: [t.environmentId, t.gate, t.shard] }),
-    check('limit_counters_held_not_negative', sql`held >= 0`),
-  ],
-)
-
-export const queues = pawl.table(
-  'queues',
-  {
-    environmentId: smallint('environment_id').notNull(),
-    name: text('name').notNull(),
-    paused: boolean('paused').notNull().default(false),
-    pausedBy: text('paused_by'),
-    pausedAt: instant('paused_at'),
-  },
-  (t) => [primaryKey({ name: 'queues_pkey', columns: [t.environmentId, t.name] })],
-)
-
-/** Spawns by time. One firing per slot: the slot is part of the receipt's key, and `next_at` moves by compare and set. */
-export const schedules = pawl.table(
-  'schedules',
-  {
-    tenant: text('tenant').notNull(),
-    environmentId: smallint('environment_id').notNull(),
-    name: text('name').notNull(),
-    definition: text('definition').notNull(),
-    version: integer('version'),
-    expression: text('expression').notNull(),
-    timeZone: text('time_zone').notNull(),
-    input: jsonb('input'),
-    enabled: boolean('enabled').notNull().default(true),
-    /** `code`: declared with a definition; `api`: made at run time. */
-    source: text('source').notNull(),
-    nextAt: instant('next_at'),
-    lastAt: instant('last_at'),
-  },
-  (t) => [
-    primaryKey({ name: 'schedules_pkey', columns: [t.tenant, t.environmentId, t.name] }),
-    index('schedules_due_idx').on(t.environmentId, t.nextAt).where(sql`enabled AND next_at IS NOT NULL`),
-  ],
-)
-
-export const apiKeys = pawl.table(
-  'api_keys',
-  {
-    id: uuid('id').primaryKey(),
-    tenant: text('tenant').notNull(),
-    environmentId: smallint('environment_id').notNull(),
-    name: text('name').notNull(),
-    /** SHA-256 of the secret, hex. The secret itself is shown once and never stored. */
-    hash: text('hash').notNull().unique('api_keys_hash_key'),
-    scopes: text('scopes').array().notNull(),
-    createdAt: instant('created_at').notNull(),
-    expiresAt: instant('expires_at'),
-    revokedAt: instant('revoked_at'),
-  },
-  (t) => [index('api_keys_tenant_idx').on(t.tenant, t.environmentId, t.createdAt)],
 )

@@ -95,6 +95,9 @@ export function inserts(more: Partial<InsertRunsParams>): Statement {
     tags: [],
     headers: [],
     origins: [],
+    gateUnits: [],
+    policies: [],
+    deadlinesMs: [],
     ...more,
   })
 }

@@ -66,6 +66,11 @@ export interface InsertRunsParams {
   readonly tags: readonly (string | null)[]
   readonly headers: readonly (string | null)[]
   readonly origins: readonly (string | null)[]
+  /** Units of the gates of one run, parallel to them, joined by commas. */
+  readonly gateUnits: readonly (string | null)[]
+  readonly policies: readonly (string | null)[]
+  /** When the first deadline has to be looked at: milliseconds from now. */
+  readonly deadlinesMs: readonly (number | null)[]
   /** Every id was made for this request and is known to nobody else: cheaper. Two requests with one such id would be refused (23505). */
   readonly freshIds?: boolean
 }
@@ -80,7 +85,7 @@ const admissible = (s: string) => `
     WHERE u.tenant = k.tenant AND u.environment_id = k.environment_id AND u.scope = k.definition AND u.token = i.key AND u.run_id = i.id))
   AND (i.receipt_key IS NULL OR (
     SELECT true FROM ${s}.receipts t
-    WHERE t.tenant = k.tenant AND t.environment_id = k.environment_id AND t.key = i.receipt_key AND t.nonce = $29::uuid))
+    WHERE t.tenant = k.tenant AND t.environment_id = k.environment_id AND t.key = i.receipt_key AND t.nonce = $32::uuid))
   AND (i.parent_id IS NULL OR (
     SELECT true FROM ${s}.runs p
     WHERE p.id = i.parent_id AND p.join_seq = i.parent_join_seq AND p.status = 'waiting' AND p.xmin = pg_current_xact_id()::xid))`
@@ -152,16 +157,16 @@ items AS (
   SELECT i.*, coalesce($1::timestamptz, now()) AS at,
     CASE WHEN i.run_at IS NOT NULL THEN to_timestamp(i.run_at / 1000) WHEN i.delay_ms IS NOT NULL THEN coalesce($1::timestamptz, now()) + make_interval(secs => i.delay_ms / 1000) END AS scheduled
   FROM unnest((SELECT $13::uuid[]), (SELECT $14::int[]), (SELECT $15::int[]), (SELECT $16::text[]), (SELECT $17::float8[]), (SELECT $18::float8[]), (SELECT $19::text[]), (SELECT $20::text[]),
-      (SELECT $21::text[]), (SELECT $22::text[]), (SELECT $23::uuid[]), (SELECT $24::int[]), (SELECT $25::int[]), (SELECT $26::text[]), (SELECT $27::text[]), (SELECT $28::text[]))
-    WITH ORDINALITY AS i(id, kind, payload_bytes, input, delay_ms, run_at, state, key, receipt_key, gates, parent_id, parent_join_seq, child_index, tags, headers, origin, ordinal)
+      (SELECT $21::text[]), (SELECT $22::text[]), (SELECT $23::uuid[]), (SELECT $24::int[]), (SELECT $25::int[]), (SELECT $26::text[]), (SELECT $27::text[]), (SELECT $28::text[]), (SELECT $29::text[]), (SELECT $30::text[]), (SELECT $31::float8[]))
+    WITH ORDINALITY AS i(id, kind, payload_bytes, input, delay_ms, run_at, state, key, receipt_key, gates, parent_id, parent_join_seq, child_index, tags, headers, origin, gate_units, policy, deadline_ms, ordinal)
 ),
 inserted AS (
   INSERT INTO ${s}.runs (id, created_at, updated_at, available_at, timer_at, scheduled_for, lane_id, environment_id, priority, max_attempts, payload_bytes, retention_seconds, failed_retention_seconds,
-    status, parent_id, parent_join_seq, child_index, step, key, gates, tags, headers, origin, input, state)
+    status, parent_id, parent_join_seq, child_index, step, key, gates, tags, headers, origin, input, state, gate_units, policy, deadline_at)
   SELECT i.id, i.at, i.at, greatest(i.scheduled, i.at), CASE WHEN i.scheduled > i.at THEN i.scheduled END, i.scheduled, k.lane_id, k.environment_id, k.priority, k.max_attempts,
     i.payload_bytes, k.retention_seconds, k.failed_retention_seconds, 'pending', i.parent_id, i.parent_join_seq, i.child_index, k.step, i.key,
     CASE WHEN i.gates IS NOT NULL THEN string_to_array(i.gates, E'\\x1e') END, CASE WHEN i.tags IS NOT NULL THEN string_to_array(i.tags, E'\\x1f') END,
-    i.headers::jsonb, i.origin::jsonb, i.input::jsonb, i.state::jsonb
+    i.headers::jsonb, i.origin::jsonb, i.input::jsonb, i.state::jsonb, string_to_array(i.gate_units, ',')::int[], i.policy::jsonb, i.at + make_interval(secs => i.deadline_ms / 1000)
   FROM items i JOIN kinds k ON k.kind = coalesce(i.kind, 1)
   WHERE ${admissible(s)}
   ORDER BY i.ordinal
@@ -193,6 +198,9 @@ function optionalColumns(p: InsertRunsParams) {
     p.tags,
     p.headers,
     p.origins,
+    p.gateUnits,
+    p.policies,
+    p.deadlinesMs,
   ]
 }
 

@@ -1,0 +1,49 @@
+CREATE TABLE "pawl"."cascades" (
+	"parent_id" uuid PRIMARY KEY NOT NULL,
+	"environment_id" smallint NOT NULL,
+	"created_at" timestamp with time zone NOT NULL
+);
+--> statement-breakpoint
+CREATE TABLE "pawl"."definitions" (
+	"environment_id" smallint NOT NULL,
+	"name" text NOT NULL,
+	"paused" boolean DEFAULT false NOT NULL,
+	"paused_by" text,
+	"paused_at" timestamp with time zone,
+	CONSTRAINT "definitions_pkey" PRIMARY KEY("environment_id","name")
+);
+--> statement-breakpoint
+CREATE TABLE "pawl"."event_waits" (
+	"tenant" text NOT NULL,
+	"environment_id" smallint NOT NULL,
+	"topic" text NOT NULL,
+	"run_id" uuid NOT NULL,
+	CONSTRAINT "event_waits_pkey" PRIMARY KEY("tenant","environment_id","topic","run_id")
+);
+--> statement-breakpoint
+CREATE TABLE "pawl"."events" (
+	"tenant" text NOT NULL,
+	"environment_id" smallint NOT NULL,
+	"name" text NOT NULL,
+	"created_at" timestamp with time zone NOT NULL,
+	"expires_at" timestamp with time zone NOT NULL,
+	"payload" jsonb,
+	CONSTRAINT "events_pkey" PRIMARY KEY("tenant","environment_id","name")
+);
+--> statement-breakpoint
+ALTER TABLE "pawl"."limit_counters" ALTER COLUMN "available" SET DATA TYPE double precision;--> statement-breakpoint
+ALTER TABLE "pawl"."limit_counters" ADD COLUMN "due_at" timestamp with time zone;--> statement-breakpoint
+ALTER TABLE "pawl"."runs" ADD COLUMN "deadline_at" timestamp with time zone;--> statement-breakpoint
+ALTER TABLE "pawl"."runs" ADD COLUMN "awaited" boolean DEFAULT false NOT NULL;--> statement-breakpoint
+ALTER TABLE "pawl"."runs" ADD COLUMN "join_spare" integer;--> statement-breakpoint
+ALTER TABLE "pawl"."runs" ADD COLUMN "gate_units" integer[];--> statement-breakpoint
+ALTER TABLE "pawl"."runs" ADD COLUMN "held_gates" text[];--> statement-breakpoint
+ALTER TABLE "pawl"."runs" ADD COLUMN "policy" jsonb;--> statement-breakpoint
+ALTER TABLE "pawl"."runs" ADD COLUMN "uncertainty" jsonb;--> statement-breakpoint
+ALTER TABLE "pawl"."uniques" ADD COLUMN "keep" smallint DEFAULT 0 NOT NULL;--> statement-breakpoint
+ALTER TABLE "pawl"."uniques" ADD COLUMN "reserved_until" timestamp with time zone;--> statement-breakpoint
+CREATE INDEX "cascades_due_idx" ON "pawl"."cascades" USING btree ("environment_id","created_at");--> statement-breakpoint
+CREATE INDEX "event_waits_run_idx" ON "pawl"."event_waits" USING btree ("run_id");--> statement-breakpoint
+CREATE INDEX "events_expires_idx" ON "pawl"."events" USING btree ("environment_id","expires_at");--> statement-breakpoint
+CREATE INDEX "limit_counters_due_idx" ON "pawl"."limit_counters" USING btree ("environment_id","due_at") WHERE due_at IS NOT NULL;--> statement-breakpoint
+CREATE INDEX "runs_deadline_idx" ON "pawl"."runs" USING btree ("environment_id","deadline_at") WHERE deadline_at IS NOT NULL;

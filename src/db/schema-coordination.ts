@@ -1,0 +1,149 @@
+/** The tables of what runs share: limits, pauses, events, schedules, keys of the API. */
+import { sql } from 'drizzle-orm'
+import { boolean, check, doublePrecision, index, integer, jsonb, primaryKey, smallint, text, uuid } from 'drizzle-orm/pg-core'
+import { instant, pawl } from './schema.ts'
+
+/** Policies by name. Absent: an exclusive key. */
+export const limits = pawl.table(
+  'limits',
+  {
+    environmentId: smallint('environment_id').notNull(),
+    name: text('name').notNull(),
+    concurrency: integer('concurrency'),
+    policy: jsonb('policy'),
+  },
+  (t) => [
+    primaryKey({ name: 'limits_pkey', columns: [t.environmentId, t.name] }),
+    check('limits_concurrency_positive', sql`concurrency > 0`),
+  ],
+)
+
+/** What a gate admits now. Credits never test capacity, so lowering a limit cannot abort a flush. */
+export const limitCounters = pawl.table(
+  'limit_counters',
+  {
+    environmentId: smallint('environment_id').notNull(),
+    gate: text('gate').notNull(),
+    shard: smallint('shard').notNull().default(0),
+    held: integer('held').notNull().default(0),
+    /** Rates: tokens left at `refilled_at`. */
+    available: doublePrecision('available'),
+    refilledAt: instant('refilled_at'),
+    /** Rates: when the first run that is blocked on it can be admitted. Null: nobody is. */
+    dueAt: instant('due_at'),
+  },
+  (t) => [
+    index('limit_counters_due_idx').on(t.environmentId, t.dueAt).where(sql`due_at IS NOT NULL`),
+    primaryKey({ name: 'limit_counters_pkey', columns: [t.environmentId, t.gate, t.shard] }),
+    check('limit_counters_held_not_negative', sql`held >= 0`),
+  ],
+)
+
+export const queues = pawl.table(
+  'queues',
+  {
+    environmentId: smallint('environment_id').notNull(),
+    name: text('name').notNull(),
+    paused: boolean('paused').notNull().default(false),
+    pausedBy: text('paused_by'),
+    pausedAt: instant('paused_at'),
+  },
+  (t) => [primaryKey({ name: 'queues_pkey', columns: [t.environmentId, t.name] })],
+)
+
+/** Definitions that were paused, whatever their version. Absent: not paused. */
+export const definitions = pawl.table(
+  'definitions',
+  {
+    environmentId: smallint('environment_id').notNull(),
+    name: text('name').notNull(),
+    paused: boolean('paused').notNull().default(false),
+    pausedBy: text('paused_by'),
+    pausedAt: instant('paused_at'),
+  },
+  (t) => [primaryKey({ name: 'definitions_pkey', columns: [t.environmentId, t.name] })],
+)
+
+/** Broadcasts: the first write of a name wins until it expires. */
+export const events = pawl.table(
+  'events',
+  {
+    tenant: text('tenant').notNull(),
+    environmentId: smallint('environment_id').notNull(),
+    name: text('name').notNull(),
+    createdAt: instant('created_at').notNull(),
+    expiresAt: instant('expires_at').notNull(),
+    payload: jsonb('payload'),
+  },
+  (t) => [
+    primaryKey({ name: 'events_pkey', columns: [t.tenant, t.environmentId, t.name] }),
+    index('events_expires_idx').on(t.environmentId, t.expiresAt),
+  ],
+)
+
+/** Who waits for what everybody may hear: an event (`event:name`) or the end of another run (`run:id`). Delivered into their inbox. */
+export const eventWaits = pawl.table(
+  'event_waits',
+  {
+    tenant: text('tenant').notNull(),
+    environmentId: smallint('environment_id').notNull(),
+    topic: text('topic').notNull(),
+    runId: uuid('run_id').notNull(),
+  },
+  (t) => [
+    primaryKey({ name: 'event_waits_pkey', columns: [t.tenant, t.environmentId, t.topic, t.runId] }),
+    index('event_waits_run_idx').on(t.runId),
+  ],
+)
+
+/** Parents that ended before their children, which are cancelled in bounded passes. */
+export const cascades = pawl.table(
+  'cascades',
+  {
+    parentId: uuid('parent_id').primaryKey(),
+    environmentId: smallint('environment_id').notNull(),
+    createdAt: instant('created_at').notNull(),
+  },
+  (t) => [index('cascades_due_idx').on(t.environmentId, t.createdAt)],
+)
+
+/** Spawns by time. One firing per slot: the slot is part of the receipt's key, and `next_at` moves by compare and set. */
+export const schedules = pawl.table(
+  'schedules',
+  {
+    tenant: text('tenant').notNull(),
+    environmentId: smallint('environment_id').notNull(),
+    name: text('name').notNull(),
+    definition: text('definition').notNull(),
+    version: integer('version'),
+    expression: text('expression').notNull(),
+    timeZone: text('time_zone').notNull(),
+    input: jsonb('input'),
+    enabled: boolean('enabled').notNull().default(true),
+    /** `code`: declared with a definition; `api`: made at run time. */
+    source: text('source').notNull(),
+    nextAt: instant('next_at'),
+    lastAt: instant('last_at'),
+  },
+  (t) => [
+    primaryKey({ name: 'schedules_pkey', columns: [t.tenant, t.environmentId, t.name] }),
+    index('schedules_due_idx').on(t.environmentId, t.nextAt).where(sql`enabled AND next_at IS NOT NULL`),
+  ],
+)
+
+export const apiKeys = pawl.table(
+  'api_keys',
+  {
+    id: uuid('id').primaryKey(),
+    tenant: text('tenant').notNull(),
+    environmentId: smallint('environment_id').notNull(),
+    name: text('name').notNull(),
+    /** SHA-256 of the secret, hex. The secret itself is shown once and never stored. */
+    hash: text('hash').notNull().unique('api_keys_hash_key'),
+    scopes: text('scopes').array().notNull(),
+    createdAt: instant('created_at').notNull(),
+    expiresAt: instant('expires_at'),
+    revokedAt: instant('revoked_at'),
+  },
+  (t) => [index('api_keys_tenant_idx').on(t.tenant, t.environmentId, t.createdAt)],
+)
