@@ -8,7 +8,7 @@ import { matchBody, readBody } from '../body.ts'
 import { locate, type Problem, toProblem } from '../problem.ts'
 import { readIdempotencyKey, readListQuery, readPage, readWait, refuseQuery } from '../query.ts'
 import { retryAfterOf, toHistoryView, toListedRun, toRunView } from '../representations.ts'
-import { batchBody, emptyBody, MAX_ITEMS, SPAWN_FIELDS, type SpawnBody, spawnBody } from '../requests.ts'
+import { batchBody, MAX_ITEMS, SPAWN_FIELDS, type SpawnBody, spawnBody } from '../requests.ts'
 import { json, jsonWithTag } from '../respond.ts'
 import { addRoute, kick, type Routing } from '../routing.ts'
 
@@ -25,8 +25,6 @@ export function addRunRoutes(routing: Routing): void {
   addRoute(routing, '/v1/runs/batch', { POST: { scopes: ['runs:write'], handle: spawnBatch } })
   addRoute(routing, '/v1/runs/:id', { GET: { scopes: ['runs:read'], handle: read } })
   addRoute(routing, '/v1/runs/:id/history', { GET: { scopes: ['runs:read'], handle: history } })
-  addRoute(routing, '/v1/runs/:id/cancel', { POST: { scopes: ['runs:write', 'ops'], handle: cancel } })
-  addRoute(routing, '/v1/runs/:id/retry', { POST: { scopes: ['runs:write', 'ops'], handle: retry } })
 }
 
 export function callerOf({ tenant, by }: Access): Caller {
@@ -34,7 +32,7 @@ export function callerOf({ tenant, by }: Access): Caller {
 }
 
 /** The id in the path. One that is none is answered like one that is unknown. */
-function idOf({ http }: ApiRequest): string {
+export function idOf({ http }: ApiRequest): string {
   return http.req.param('id') ?? ''
 }
 
@@ -159,27 +157,4 @@ async function history(request: ApiRequest): Promise<Response> {
 
 function notFound(id: string): PawlError {
   return new PawlError('not_found', `No run has the id ${JSON.stringify(id.slice(0, 60))}.`, { field: 'id' })
-}
-
-async function cancel(request: ApiRequest): Promise<Response> {
-  const { http, api, access } = request
-  refuseQuery(http)
-  await readBody(http, emptyBody)
-  const answer = await api.calls.cancel(idOf(request), callerOf(access))
-  if (answer.did === 'cancelled') kick(api)
-  return json(200, answer, forgetRun(answer.id))
-}
-
-async function retry(request: ApiRequest): Promise<Response> {
-  const { http, api, access } = request
-  refuseQuery(http)
-  await readBody(http, emptyBody)
-  const { id, status } = await api.calls.retry(idOf(request), callerOf(access))
-  kick(api)
-  return json(200, { id, did: 'retried', status }, forgetRun(id))
-}
-
-/** Caches drop what they hold of the resource that the answer to an unsafe request names (RFC 9111 4.4). */
-function forgetRun(id: string) {
-  return { location: `../${id}` }
 }
