@@ -1,7 +1,9 @@
 CREATE TABLE "pawl"."cascades" (
-	"parent_id" uuid PRIMARY KEY NOT NULL,
+	"parent_id" uuid NOT NULL,
+	"join_seq" integer DEFAULT 0 NOT NULL,
 	"environment_id" smallint NOT NULL,
-	"created_at" timestamp with time zone NOT NULL
+	"created_at" timestamp with time zone NOT NULL,
+	CONSTRAINT "cascades_pkey" PRIMARY KEY("parent_id","join_seq")
 );
 --> statement-breakpoint
 CREATE TABLE "pawl"."definitions" (
@@ -39,6 +41,7 @@ ALTER TABLE "pawl"."runs" ADD COLUMN "join_spare" integer;--> statement-breakpoi
 ALTER TABLE "pawl"."runs" ADD COLUMN "gate_units" integer[];--> statement-breakpoint
 ALTER TABLE "pawl"."runs" ADD COLUMN "held_gates" text[];--> statement-breakpoint
 ALTER TABLE "pawl"."runs" ADD COLUMN "policy" jsonb;--> statement-breakpoint
+ALTER TABLE "pawl"."runs" ADD COLUMN "cancellation" jsonb;--> statement-breakpoint
 ALTER TABLE "pawl"."runs" ADD COLUMN "uncertainty" jsonb;--> statement-breakpoint
 ALTER TABLE "pawl"."uniques" ADD COLUMN "keep" smallint DEFAULT 0 NOT NULL;--> statement-breakpoint
 ALTER TABLE "pawl"."uniques" ADD COLUMN "reserved_until" timestamp with time zone;--> statement-breakpoint

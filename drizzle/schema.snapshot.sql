@@ -21,6 +21,7 @@ TABLE pawl.api_keys (
 )
 TABLE pawl.cascades (
   parent_id uuid NOT NULL,
+  join_seq integer NOT NULL DEFAULT 0,
   environment_id smallint NOT NULL,
   created_at timestamp with time zone NOT NULL
 )
@@ -181,6 +182,7 @@ TABLE pawl.runs WITH (fillfactor=45, toast_tuple_target=512, autovacuum_vacuum_s
   gate_units integer[],
   held_gates text[],
   policy jsonb,
+  cancellation jsonb,
   uncertainty jsonb
 )
 TABLE pawl.schedules (
@@ -220,7 +222,7 @@ TABLE pawl.uniques WITH (vacuum_truncate=false) (
 -- constraints
 api_keys: api_keys_hash_key UNIQUE (hash)
 api_keys: api_keys_pkey PRIMARY KEY (id)
-cascades: cascades_pkey PRIMARY KEY (parent_id)
+cascades: cascades_pkey PRIMARY KEY (parent_id, join_seq)
 claims: claims_pkey PRIMARY KEY (id)
 definitions: definitions_pkey PRIMARY KEY (environment_id, name)
 environments: environments_name_key UNIQUE (name)
@@ -250,7 +252,7 @@ CREATE UNIQUE INDEX api_keys_hash_key ON pawl.api_keys USING btree (hash)
 CREATE UNIQUE INDEX api_keys_pkey ON pawl.api_keys USING btree (id)
 CREATE INDEX api_keys_tenant_idx ON pawl.api_keys USING btree (tenant, environment_id, created_at)
 CREATE INDEX cascades_due_idx ON pawl.cascades USING btree (environment_id, created_at)
-CREATE UNIQUE INDEX cascades_pkey ON pawl.cascades USING btree (parent_id)
+CREATE UNIQUE INDEX cascades_pkey ON pawl.cascades USING btree (parent_id, join_seq)
 CREATE INDEX claims_lease_idx ON pawl.claims USING btree (environment_id, lease_until)
 CREATE UNIQUE INDEX claims_pkey ON pawl.claims USING btree (id)
 CREATE UNIQUE INDEX definitions_pkey ON pawl.definitions USING btree (environment_id, name)

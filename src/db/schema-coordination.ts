@@ -96,15 +96,20 @@ export const eventWaits = pawl.table(
   ],
 )
 
-/** Parents that ended before their children, which are cancelled in bounded passes. */
+/** Runs whose children are cancelled, in bounded passes: all of them, or those of one join. */
 export const cascades = pawl.table(
   'cascades',
   {
-    parentId: uuid('parent_id').primaryKey(),
+    parentId: uuid('parent_id').notNull(),
+    /** The join whose children end; 0: all children, whichever join made them. */
+    joinSeq: integer('join_seq').notNull().default(0),
     environmentId: smallint('environment_id').notNull(),
     createdAt: instant('created_at').notNull(),
   },
-  (t) => [index('cascades_due_idx').on(t.environmentId, t.createdAt)],
+  (t) => [
+    primaryKey({ name: 'cascades_pkey', columns: [t.parentId, t.joinSeq] }),
+    index('cascades_due_idx').on(t.environmentId, t.createdAt),
+  ],
 )
 
 /** Spawns by time. One firing per slot: the slot is part of the receipt's key, and `next_at` moves by compare and set. */

@@ -159,6 +159,8 @@ export const runs = pawl.table(
     heldGates: text('held_gates').array(),
     /** What was agreed for this run and only few runs have (`RunPolicy`): deadlines, replays, uniqueness. */
     policy: jsonb('policy'),
+    /** Who or what wants it to end, and why, since `cancel_requested_at`: kept for good. */
+    cancellation: jsonb('cancellation'),
     /** Why it is uncertain, what is known of the abandoned attempt, and who resolved it how: kept for good. */
     uncertainty: jsonb('uncertainty'),
   },
