@@ -73,7 +73,7 @@ export const GUARDS_OF_VALUES: readonly Guard[] = [
   },
   {
     guard: 'losses alone are bounded',
-    file: 'src/worker/invocation.ts',
+    file: 'src/worker/start-run.ts',
     find: 'const MAX_LONELY_LOSSES = 3',
     replace: 'const MAX_LONELY_LOSSES = 1_000_000',
     test: T13,

@@ -1,5 +1,4 @@
 import { isRefusal } from '../core/database.ts'
-import type { AnyDefinition } from '../core/definition.ts'
 import { PawlError } from '../core/errors.ts'
 import { randomUuid } from '../core/ids.ts'
 import type { Registry } from '../core/registry.ts'
@@ -7,12 +6,10 @@ import { isTerminal } from '../core/status.ts'
 import type { ClaimedRun, ClaimReply, ClaimRequest, CommittedOutcome, EngineStore, FlushedOutcome, Peek } from '../core/store.ts'
 import type { Budget } from '../core/tick.ts'
 import type { HandlerSurroundings } from './context.ts'
-import { executeStep } from './execute.ts'
 import { Hand, type InHand, isLeaving } from './hand.ts'
-import { toLeaseMs } from './lease.ts'
 import { createTally, type Tally } from './report.ts'
-import { loadSatellites } from './satellites.ts'
-import { asContinuation, continued, ended, refused, released } from './settle.ts'
+import { continued, refused } from './settle.ts'
+import { FLUSH_RESERVE_MS, type Stage, startRun } from './start-run.ts'
 
 export interface InvocationParams {
   readonly store: EngineStore
@@ -29,14 +26,8 @@ export interface InvocationParams {
 
 /** Payload that one claim takes at most, in bytes: a reply of that size fits every host and the HTTP driver's 64 MB. */
 const MAX_CLAIM_BYTES = 8_388_608
-/** Left for the last flush when an invocation stops claiming, in milliseconds: one slow round trip. */
-const FLUSH_RESERVE_MS = 1_000
 /** Requests kept back for the last flush and what it may have to send again. */
 const FLUSH_RESERVE_REQUESTS = 4
-/** Losses alone after which a run is ended as lost. A first loss among others is free: it may be a neighbour's doing. */
-const MAX_LONELY_LOSSES = 3
-/** Steps that go on inside one claim before the run lets others have a turn. */
-const MAX_INLINE_STEPS = 100
 /** Claims that found something left but got nothing, in a row, before the pass leaves it to whoever holds it. */
 const MAX_EMPTY_CLAIMS = 4
 /** Pause after such a claim, in milliseconds: about a flush of somebody else. */
@@ -55,6 +46,7 @@ export class Invocation {
   readonly #params: InvocationParams
   readonly #startedAt: number
   readonly #hand = new Hand()
+  readonly #stage: Stage
   /** Runs with an outcome to send. */
   #outbox: InHand[] = []
   #onWire = 0
@@ -77,6 +69,7 @@ export class Invocation {
   constructor(params: InvocationParams) {
     this.#params = params
     this.#startedAt = params.nowMs()
+    this.#stage = this.#toStage()
   }
 
   get peek(): Peek | null {
@@ -250,7 +243,7 @@ export class Invocation {
       this.#emptyClaims = 0
       this.#hand.open(claim, reply.runs.length)
       const taken = reply.runs.map((run) => this.#hand.take(run, 0))
-      for (const held of taken) this.#start(held)
+      for (const held of taken) startRun(this.#stage, held)
       return
     }
     if (reply.peek?.more && !this.#poked) this.#pauseAfterEmptyClaim()
@@ -270,41 +263,18 @@ export class Invocation {
     }, pauseMs)
   }
 
-  #start(held: InHand): void {
-    const { run } = held
-    const definition = this.#params.registry.find(run.definition, run.version)
-    if (this.#stopping || definition === undefined) this.#post(held, released(run))
-    else if (run.cancelRequested) this.#post(held, ended(run, 'cancelled'))
-    else if (run.lonelyLosses >= MAX_LONELY_LOSSES) this.#post(held, ended(run, 'lost'))
-    else if (!run.inboxMore && !run.childrenMore) this.#execute(held, run, definition)
-    else {
-      const loading = loadSatellites(this.#params.store, run)
-      loading.then((whole) => this.#execute(held, whole, definition)).catch((error) => this.#fail(error))
-    }
-  }
-
-  /** `run`: what is held, with all that belongs to it. */
-  #execute(held: InHand, run: ClaimedRun, definition: AnyDefinition): void {
-    const { registry, surroundings, random } = this.#params
-    const outcome = executeStep({
-      run,
-      definition,
-      registry,
-      surroundings,
-      abort: held.abort,
+  #toStage(): Stage {
+    const isStopping = (): boolean => this.#stopping
+    return {
+      params: this.#params,
+      get stopping() {
+        return isStopping()
+      },
       remainingMs: () => this.remainingMs(),
-      heartbeat: async (extendBy) => this.#heartbeat(run, toLeaseMs(extendBy, definition)),
-      random,
-    })
-    if (outcome instanceof Promise) {
-      outcome.then((ready) => this.#executed(held, definition, ready)).catch((error) => this.#fail(error))
-      return
+      post: (held, outcome) => this.#post(held, outcome),
+      heartbeat: (run, leaseMs) => this.#heartbeat(run, leaseMs),
+      fail: (error) => this.#fail(error),
     }
-    this.#executed(held, definition, outcome)
-  }
-
-  #executed(held: InHand, definition: AnyDefinition, outcome: CommittedOutcome): void {
-    this.#post(held, this.#mayContinue(held, definition, outcome) ? asContinuation(outcome) : outcome)
   }
 
   async #heartbeat(run: ClaimedRun, leaseMs: number): Promise<void> {
@@ -315,12 +285,6 @@ export class Invocation {
     }
     this.lose([run.id])
     throw new PawlError('lost_ownership', `Run ${run.id} is no longer owned by this invocation: its lease has lapsed.`)
-  }
-
-  /** A `next` without delay goes on in here, on the claim it holds: commit first, then the next step. */
-  #mayContinue(held: InHand, definition: AnyDefinition, outcome: CommittedOutcome): boolean {
-    if (outcome.kind !== 'next' || (outcome.delayMs ?? 0) > 0 || outcome.yields || this.#stopping) return false
-    return held.inlineSteps < MAX_INLINE_STEPS && definition.timeoutMs <= this.remainingMs() - FLUSH_RESERVE_MS
   }
 
   #post(held: InHand, outcome: CommittedOutcome): void {
@@ -348,7 +312,7 @@ export class Invocation {
     if (outcome === null) return
     this.tally.count(outcome, answer)
     if (answer.kind === 'applied' && answer.status === 'running') {
-      this.#start(this.#hand.take(continued(outcome), held.inlineSteps + 1))
+      startRun(this.#stage, this.#hand.take(continued(outcome), held.inlineSteps + 1))
       return
     }
     // asked to go on here but lost or cancelled meanwhile: nothing of it is left in hand

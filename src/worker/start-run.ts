@@ -1,0 +1,67 @@
+import type { AnyDefinition } from '../core/definition.ts'
+import type { ClaimedRun, CommittedOutcome } from '../core/store.ts'
+import { executeStep } from './execute.ts'
+import type { InHand } from './hand.ts'
+import type { InvocationParams } from './invocation.ts'
+import { toLeaseMs } from './lease.ts'
+import { loadSatellites } from './satellites.ts'
+import { asContinuation, ended, released } from './settle.ts'
+
+/** Losses alone after which a run is ended as lost. A first loss among others is free: it may be a neighbour's doing. */
+const MAX_LONELY_LOSSES = 3
+/** Steps that go on inside one claim before the run lets others have a turn. */
+const MAX_INLINE_STEPS = 100
+/** Left for the last flush when an invocation stops claiming, in milliseconds: one slow round trip. */
+export const FLUSH_RESERVE_MS = 1_000
+
+/** What starting a run asks of the invocation that holds it. */
+export interface Stage {
+  readonly params: InvocationParams
+  readonly stopping: boolean
+  remainingMs(): number
+  /** Takes the outcome of a run to be committed. */
+  post(held: InHand, outcome: CommittedOutcome): void
+  heartbeat(run: ClaimedRun, leaseMs: number): Promise<void>
+  /** The database failed for good. */
+  fail(error: unknown): void
+}
+
+/** Runs the step of a run in hand, or ends it where no step may be run; its outcome is posted, at once where the handler is. */
+export function startRun(stage: Stage, held: InHand): void {
+  const { run } = held
+  const { registry, store } = stage.params
+  const definition = registry.find(run.definition, run.version)
+  if (stage.stopping || definition === undefined) stage.post(held, released(run))
+  else if (run.cancelRequested) stage.post(held, ended(run, 'cancelled'))
+  else if (run.lonelyLosses >= MAX_LONELY_LOSSES) stage.post(held, ended(run, 'lost'))
+  else if (!run.inboxMore && !run.childrenMore) execute(stage, held, run, definition)
+  else {
+    const loading = loadSatellites(store, run)
+    loading.then((whole) => execute(stage, held, whole, definition)).catch((error) => stage.fail(error))
+  }
+}
+
+/** `run`: what is held, with all that belongs to it. */
+function execute(stage: Stage, held: InHand, run: ClaimedRun, definition: AnyDefinition): void {
+  const { registry, surroundings, random } = stage.params
+  const executed = (outcome: CommittedOutcome): void =>
+    stage.post(held, mayContinue(stage, held, definition, outcome) ? asContinuation(outcome) : outcome)
+  const outcome = executeStep({
+    run,
+    definition,
+    registry,
+    surroundings,
+    abort: held.abort,
+    remainingMs: () => stage.remainingMs(),
+    heartbeat: async (extendBy) => stage.heartbeat(run, toLeaseMs(extendBy, definition)),
+    random,
+  })
+  if (outcome instanceof Promise) outcome.then(executed).catch((error) => stage.fail(error))
+  else executed(outcome)
+}
+
+/** A `next` without delay goes on in here, on the claim it holds: commit first, then the next step. */
+function mayContinue(stage: Stage, held: InHand, definition: AnyDefinition, outcome: CommittedOutcome): boolean {
+  if (outcome.kind !== 'next' || (outcome.delayMs ?? 0) > 0 || outcome.yields || stage.stopping) return false
+  return held.inlineSteps < MAX_INLINE_STEPS && definition.timeoutMs <= stage.remainingMs() - FLUSH_RESERVE_MS
+}
