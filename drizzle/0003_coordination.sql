@@ -6,15 +6,6 @@ CREATE TABLE "pawl"."cascades" (
 	CONSTRAINT "cascades_pkey" PRIMARY KEY("parent_id","join_seq")
 );
 --> statement-breakpoint
-CREATE TABLE "pawl"."definitions" (
-	"environment_id" smallint NOT NULL,
-	"name" text NOT NULL,
-	"paused" boolean DEFAULT false NOT NULL,
-	"paused_by" text,
-	"paused_at" timestamp with time zone,
-	CONSTRAINT "definitions_pkey" PRIMARY KEY("environment_id","name")
-);
---> statement-breakpoint
 CREATE TABLE "pawl"."event_waits" (
 	"tenant" text NOT NULL,
 	"environment_id" smallint NOT NULL,
@@ -33,6 +24,16 @@ CREATE TABLE "pawl"."events" (
 	CONSTRAINT "events_pkey" PRIMARY KEY("tenant","environment_id","name")
 );
 --> statement-breakpoint
+CREATE TABLE "pawl"."pauses" (
+	"tenant" text NOT NULL,
+	"environment_id" smallint NOT NULL,
+	"kind" text NOT NULL,
+	"name" text NOT NULL,
+	"paused_by" text,
+	"paused_at" timestamp with time zone NOT NULL,
+	CONSTRAINT "pauses_pkey" PRIMARY KEY("tenant","environment_id","kind","name")
+);
+--> statement-breakpoint
 ALTER TABLE "pawl"."limit_counters" ALTER COLUMN "available" SET DATA TYPE double precision;--> statement-breakpoint
 ALTER TABLE "pawl"."limit_counters" ADD COLUMN "due_at" timestamp with time zone;--> statement-breakpoint
 ALTER TABLE "pawl"."runs" ADD COLUMN "deadline_at" timestamp with time zone;--> statement-breakpoint
@@ -49,4 +50,5 @@ CREATE INDEX "cascades_due_idx" ON "pawl"."cascades" USING btree ("environment_i
 CREATE INDEX "event_waits_run_idx" ON "pawl"."event_waits" USING btree ("run_id");--> statement-breakpoint
 CREATE INDEX "events_expires_idx" ON "pawl"."events" USING btree ("environment_id","expires_at");--> statement-breakpoint
 CREATE INDEX "limit_counters_due_idx" ON "pawl"."limit_counters" USING btree ("environment_id","due_at") WHERE due_at IS NOT NULL;--> statement-breakpoint
-CREATE INDEX "runs_deadline_idx" ON "pawl"."runs" USING btree ("environment_id","deadline_at") WHERE deadline_at IS NOT NULL;
+CREATE INDEX "runs_deadline_idx" ON "pawl"."runs" USING btree ("environment_id","deadline_at") WHERE deadline_at IS NOT NULL;--> statement-breakpoint
+CREATE INDEX "runs_held_idx" ON "pawl"."runs" USING btree ("lane_id","created_at","position") WHERE hold IS NOT NULL;

@@ -32,13 +32,6 @@ TABLE pawl.claims WITH (fillfactor=70, autovacuum_vacuum_scale_factor=0.0, autov
   alone boolean NOT NULL,
   run_ids uuid[] NOT NULL
 )
-TABLE pawl.definitions (
-  environment_id smallint NOT NULL,
-  name text NOT NULL,
-  paused boolean NOT NULL DEFAULT false,
-  paused_by text,
-  paused_at timestamp with time zone
-)
 TABLE pawl.environments (
   id smallint NOT NULL IDENTITY ALWAYS,
   name text NOT NULL,
@@ -104,6 +97,14 @@ TABLE pawl.meta (
   product text NOT NULL DEFAULT 'pawl'::text,
   schema_version integer NOT NULL,
   min_build integer NOT NULL
+)
+TABLE pawl.pauses (
+  tenant text NOT NULL,
+  environment_id smallint NOT NULL,
+  kind text NOT NULL,
+  name text NOT NULL,
+  paused_by text,
+  paused_at timestamp with time zone NOT NULL
 )
 TABLE pawl.queues (
   environment_id smallint NOT NULL,
@@ -224,7 +225,6 @@ api_keys: api_keys_hash_key UNIQUE (hash)
 api_keys: api_keys_pkey PRIMARY KEY (id)
 cascades: cascades_pkey PRIMARY KEY (parent_id, join_seq)
 claims: claims_pkey PRIMARY KEY (id)
-definitions: definitions_pkey PRIMARY KEY (environment_id, name)
 environments: environments_name_key UNIQUE (name)
 environments: environments_pkey PRIMARY KEY (id)
 event_waits: event_waits_pkey PRIMARY KEY (tenant, environment_id, topic, run_id)
@@ -237,6 +237,7 @@ limits: limits_concurrency_positive CHECK ((concurrency > 0))
 limits: limits_pkey PRIMARY KEY (environment_id, name)
 meta: meta_one_row CHECK (singleton)
 meta: meta_pkey PRIMARY KEY (singleton)
+pauses: pauses_pkey PRIMARY KEY (tenant, environment_id, kind, name)
 queues: queues_pkey PRIMARY KEY (environment_id, name)
 receipts: receipts_pkey PRIMARY KEY (tenant, environment_id, key)
 runs: runs_blocked_only_pending CHECK (((blocked_on IS NULL) OR (status = 'pending'::pawl.run_status)))
@@ -255,7 +256,6 @@ CREATE INDEX cascades_due_idx ON pawl.cascades USING btree (environment_id, crea
 CREATE UNIQUE INDEX cascades_pkey ON pawl.cascades USING btree (parent_id, join_seq)
 CREATE INDEX claims_lease_idx ON pawl.claims USING btree (environment_id, lease_until)
 CREATE UNIQUE INDEX claims_pkey ON pawl.claims USING btree (id)
-CREATE UNIQUE INDEX definitions_pkey ON pawl.definitions USING btree (environment_id, name)
 CREATE UNIQUE INDEX environments_name_key ON pawl.environments USING btree (name)
 CREATE UNIQUE INDEX environments_pkey ON pawl.environments USING btree (id)
 CREATE UNIQUE INDEX event_waits_pkey ON pawl.event_waits USING btree (tenant, environment_id, topic, run_id)
@@ -269,12 +269,14 @@ CREATE INDEX limit_counters_due_idx ON pawl.limit_counters USING btree (environm
 CREATE UNIQUE INDEX limit_counters_pkey ON pawl.limit_counters USING btree (environment_id, gate, shard)
 CREATE UNIQUE INDEX limits_pkey ON pawl.limits USING btree (environment_id, name)
 CREATE UNIQUE INDEX meta_pkey ON pawl.meta USING btree (singleton)
+CREATE UNIQUE INDEX pauses_pkey ON pawl.pauses USING btree (tenant, environment_id, kind, name)
 CREATE UNIQUE INDEX queues_pkey ON pawl.queues USING btree (environment_id, name)
 CREATE UNIQUE INDEX ready_order_key ON pawl.ready USING btree (lane_id DESC, priority, available_at, "position")
 CREATE INDEX receipts_expires_idx ON pawl.receipts USING btree (environment_id, expires_at)
 CREATE UNIQUE INDEX receipts_pkey ON pawl.receipts USING btree (tenant, environment_id, key)
 CREATE INDEX runs_blocked_idx ON pawl.runs USING btree (blocked_on, priority, available_at, "position") WHERE (blocked_on IS NOT NULL)
 CREATE INDEX runs_deadline_idx ON pawl.runs USING btree (environment_id, deadline_at) WHERE (deadline_at IS NOT NULL)
+CREATE INDEX runs_held_idx ON pawl.runs USING btree (lane_id, created_at, "position") WHERE (hold IS NOT NULL)
 CREATE INDEX runs_key_idx ON pawl.runs USING btree (key, created_at, "position") WHERE (key IS NOT NULL)
 CREATE INDEX runs_list_idx ON pawl.runs USING btree (lane_id, created_at, "position")
 CREATE INDEX runs_notable_idx ON pawl.runs USING btree (notable, lane_id, created_at, "position") WHERE (notable IS NOT NULL)

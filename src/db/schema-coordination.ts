@@ -39,6 +39,7 @@ export const limitCounters = pawl.table(
   ],
 )
 
+/** Written by no build; the first ones read it when a lane is made. `pauses` took its place. */
 export const queues = pawl.table(
   'queues',
   {
@@ -51,17 +52,22 @@ export const queues = pawl.table(
   (t) => [primaryKey({ name: 'queues_pkey', columns: [t.environmentId, t.name] })],
 )
 
-/** Definitions that were paused, whatever their version. Absent: not paused. */
-export const definitions = pawl.table(
-  'definitions',
+/**
+ * Queues and definitions (whatever their version) that are paused now, for one tenant or (tenant empty) for all. What claims read is
+ * `lanes.paused`, which follows from it.
+ */
+export const pauses = pawl.table(
+  'pauses',
   {
+    tenant: text('tenant').notNull(),
     environmentId: smallint('environment_id').notNull(),
+    /** `queue` or `definition`. */
+    kind: text('kind').notNull(),
     name: text('name').notNull(),
-    paused: boolean('paused').notNull().default(false),
     pausedBy: text('paused_by'),
-    pausedAt: instant('paused_at'),
+    pausedAt: instant('paused_at').notNull(),
   },
-  (t) => [primaryKey({ name: 'definitions_pkey', columns: [t.environmentId, t.name] })],
+  (t) => [primaryKey({ name: 'pauses_pkey', columns: [t.tenant, t.environmentId, t.kind, t.name] })],
 )
 
 /** Broadcasts: the first write of a name wins until it expires. */
