@@ -2,7 +2,7 @@ import type { AdmissionStore } from '../core/store.ts'
 import { cancel, retry } from './changing.ts'
 import type { StoreContext } from './context.ts'
 import { signalRun } from './signalling.ts'
-import { spawn } from './spawning.ts'
+import { spawn } from './spawn-runs.ts'
 
 export function createAdmissionStore(context: StoreContext): AdmissionStore {
   return {

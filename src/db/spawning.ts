@@ -1,8 +1,7 @@
 import type { Row, Statement } from '../core/database.ts'
-import { randomUuid } from '../core/ids.ts'
 import type { Status } from '../core/status.ts'
-import type { Admission, NewRun, Receipt } from '../core/store.ts'
-import { type Lane, type StoreContext, sendRepeatable } from './context.ts'
+import type { Admission, NewRun } from '../core/store.ts'
+import type { Lane, StoreContext } from './context.ts'
 import { decideReceipts, readAdmissions, takeKeys, writeReceipts } from './statements/admit-runs.ts'
 import { ensureEnvironment, ensureLanes, type InsertRunsParams, insertRuns, type LanesParams } from './statements/insert-runs.ts'
 import { UNIT_SEPARATOR } from './statements/statement.ts'
@@ -144,90 +143,58 @@ export function statementsForKeys(
   ]
 }
 
+export interface SpawnPlan {
+  /** In order, of one batch or one transaction: READ COMMITTED, since later ones must see what earlier ones waited for. */
+  readonly statements: readonly Statement[]
+  /** What the replies, one per statement, say. */
+  readonly read: (replies: readonly (readonly Row[])[]) => SpawnReading
+}
+
+export interface SpawnReading {
+  /** Per run, in order. Null: nothing became of it that can be told, and it has to be sent again, under the same nonce or another. */
+  readonly admissions: readonly (Admission | null)[]
+  /** Runs that nobody could have refused were not written: a lane that was thought to exist does not (or they are there from before). */
+  readonly lanesMissing: boolean
+}
+
 /**
- * Times a spawn is sent while it comes to nothing that can be told: a lane is missing, or the run that held its key ended between two
- * statements of the batch, which can happen again.
+ * Spawning as statements and what their replies mean. Pure: nothing is sent. A receipt key and a caller's id may be in it once. Sending
+ * it twice changes nothing the second time, as long as the nonce is the same.
  */
-const SPAWN_SENDS = 10
-
-export async function spawn(context: StoreContext, runs: readonly NewRun[]): Promise<readonly Admission[]> {
-  if (runs.length === 0) return []
-  const nonce = randomUuid()
-  const { sent, repeats } = withoutRepeats(runs)
-  let answers: readonly Admission[] | null = null
-  for (let sends = 1; answers === null; sends += 1)
-    answers = await sendSpawn(context, sent, nonce, { first: sends === 1, last: sends >= SPAWN_SENDS })
-  return runs.map((_, index) => answerOf(answers, repeats[index] ?? { kind: 'mismatch' }))
-}
-
-type Place =
-  | { readonly kind: 'first'; readonly at: number }
-  | { readonly kind: 'repeat'; readonly at: number }
-  | { readonly kind: 'mismatch' }
-
-/** One batch may name a receipt key or an id twice: the first is sent, the others get its answer. */
-function withoutRepeats(runs: readonly NewRun[]): { readonly sent: readonly NewRun[]; readonly repeats: readonly Place[] } {
-  const sent: NewRun[] = []
-  const byReceipt = new Map<string, { readonly receipt: Receipt; readonly at: number }>()
-  const byId = new Map<string, number>()
-  const repeats = runs.map((run): Place => {
-    const earlier = run.receipt ? byReceipt.get(`${run.tenant}\u0000${run.receipt.key}`) : undefined
-    if (earlier)
-      return earlier.receipt.fingerprint === run.receipt?.fingerprint ? { kind: 'repeat', at: earlier.at } : { kind: 'mismatch' }
-    const sameId = run.idIsCallers ? byId.get(run.id) : undefined
-    if (sameId !== undefined) return { kind: 'repeat', at: sameId }
-    const at = sent.push(run) - 1
-    if (run.receipt) byReceipt.set(`${run.tenant}\u0000${run.receipt.key}`, { receipt: run.receipt, at })
-    if (run.idIsCallers) byId.set(run.id, at)
-    return { kind: 'first', at }
-  })
-  return { sent, repeats }
-}
-
-function answerOf(answers: readonly Admission[], place: Place): Admission {
-  if (place.kind === 'mismatch') return { kind: 'mismatch' }
-  const answer = answers[place.at]
-  if (!answer) return { kind: 'mismatch' }
-  if (place.kind === 'first' || (answer.kind !== 'created' && answer.kind !== 'occupied')) return answer
-  return { kind: 'replayed', id: answer.id, status: answer.status, created: answer.kind === 'created' }
-}
-
-/** Null: rows are missing although nothing refused them, so a lane that was thought to exist does not, or a key has just been freed. */
-async function sendSpawn(
-  context: StoreContext,
-  runs: readonly NewRun[],
-  nonce: string,
-  options: { readonly first: boolean; readonly last: boolean },
-): Promise<readonly Admission[] | null> {
+export function planSpawn(context: StoreContext, runs: readonly NewRun[], nonce: string): SpawnPlan {
   const { schema, environment } = context
-  if (!options.first) context.lanes.forget()
-  const params = toInsertParams(context, runs, { nonce })
   const { lanes } = groupByLane(runs)
   const receipts = runs.filter((run) => run.receipt !== null)
-  const asked = runs.filter((run) => run.receipt !== null || run.key !== null || run.idIsCallers)
+  const asked = runs.filter(isAsked)
   const admissions = toAdmissionsParams(environment, asked, nonce)
-  const statements: Statement[] = [
+  const insert = insertRuns(schema, toInsertParams(context, runs, { nonce }))
+  const statements: readonly Statement[] = [
     ...statementsForNewLanes(context, lanes),
     ...(receipts.length > 0 ? [toReceipts(context, receipts, nonce)] : []),
     ...statementsForKeys(context, runs, { nonce }),
-    insertRuns(schema, params),
+    insert,
     ...(receipts.length > 0 ? [decideReceipts(schema, admissions)] : []),
     ...(asked.length > 0 ? [readAdmissions(schema, admissions)] : []),
   ]
-  const { replies, resent } = await sendRepeatable(context.database, statements)
-  const inserted = Number(
-    replies[statements.findIndex((statement) => statement.name.startsWith('insert_runs'))]?.[0]?.inserted ?? 0,
-  )
-  if (inserted < runs.length - asked.length && !resent && options.first) return null
-  for (const lane of lanes) context.lanes.remember(lane)
-  const read = asked.length > 0 ? (replies.at(-1) ?? []) : []
-  const missing = asked.some((run, index) => isMissing(run, read[index]))
-  if (missing && !options.last) return null
-  let next = 0
-  return runs.map((run) => {
-    const isAsked = run.receipt !== null || run.key !== null || run.idIsCallers
-    return isAsked ? toAdmission(run, read[next++]) : { kind: 'created', id: run.id, status: 'pending' }
-  })
+  const read: SpawnPlan['read'] = (replies) => {
+    const inserted = Number(replies[statements.indexOf(insert)]?.[0]?.inserted ?? 0)
+    const rows = asked.length > 0 ? (replies.at(-1) ?? []) : []
+    let next = 0
+    return {
+      admissions: runs.map((run) => {
+        if (!isAsked(run)) return { kind: 'created', id: run.id, status: 'pending' }
+        const row = rows[next++]
+        return isMissing(run, row) ? null : toAdmission(run, row)
+      }),
+      lanesMissing: inserted < runs.length - asked.length,
+    }
+  }
+  return { statements, read }
+}
+
+/** Whether what became of it has to be read: somebody else may have its id, its key or its receipt. */
+function isAsked(run: NewRun): boolean {
+  return run.receipt !== null || run.key !== null || run.idIsCallers
 }
 
 /** Neither there nor refused: its lane was missing, or whoever held its key is gone. */
