@@ -21,7 +21,20 @@ CREATE TABLE "pawl"."events" (
 	"created_at" timestamp with time zone NOT NULL,
 	"expires_at" timestamp with time zone NOT NULL,
 	"payload" jsonb,
+	"nonce" uuid NOT NULL,
 	CONSTRAINT "events_pkey" PRIMARY KEY("tenant","environment_id","name")
+);
+--> statement-breakpoint
+CREATE TABLE "pawl"."outbox" (
+	"id" bigint GENERATED ALWAYS AS IDENTITY (sequence name "pawl"."outbox_id_seq" INCREMENT BY 1 MINVALUE 1 MAXVALUE 9223372036854775807 START WITH 1 CACHE 1),
+	"created_at" timestamp with time zone NOT NULL,
+	"environment_id" smallint NOT NULL,
+	"tenant" text NOT NULL,
+	"kind" text NOT NULL,
+	"subject" text NOT NULL,
+	"body" jsonb,
+	"nonce" uuid DEFAULT gen_random_uuid() NOT NULL,
+	CONSTRAINT "outbox_pkey" PRIMARY KEY("environment_id","id")
 );
 --> statement-breakpoint
 CREATE TABLE "pawl"."pauses" (

@@ -4,6 +4,7 @@ TYPE pawl.run_status AS ENUM ('pending', 'running', 'waiting', 'completed', 'fai
 -- sequences
 SEQUENCE pawl.environments_id_seq AS smallint START 1 INCREMENT 1 CACHE 1
 SEQUENCE pawl.lanes_id_seq AS integer START 1 INCREMENT 1 CACHE 1
+SEQUENCE pawl.outbox_id_seq AS bigint START 1 INCREMENT 1 CACHE 1
 SEQUENCE pawl.runs_position_seq AS bigint START 1 INCREMENT 1 CACHE 1
 SEQUENCE pawl.signals_id_seq AS bigint START 1 INCREMENT 1 CACHE 1
 
@@ -51,7 +52,8 @@ TABLE pawl.events (
   name text NOT NULL,
   created_at timestamp with time zone NOT NULL,
   expires_at timestamp with time zone NOT NULL,
-  payload jsonb
+  payload jsonb,
+  nonce uuid NOT NULL
 )
 TABLE pawl.history WITH (autovacuum_vacuum_insert_scale_factor=0.1, autovacuum_vacuum_scale_factor=0.1, vacuum_truncate=false) (
   run_id uuid NOT NULL,
@@ -97,6 +99,16 @@ TABLE pawl.meta (
   product text NOT NULL DEFAULT 'pawl'::text,
   schema_version integer NOT NULL,
   min_build integer NOT NULL
+)
+TABLE pawl.outbox (
+  id bigint NOT NULL IDENTITY ALWAYS,
+  created_at timestamp with time zone NOT NULL,
+  environment_id smallint NOT NULL,
+  tenant text NOT NULL,
+  kind text NOT NULL,
+  subject text NOT NULL,
+  body jsonb,
+  nonce uuid NOT NULL DEFAULT gen_random_uuid()
 )
 TABLE pawl.pauses (
   tenant text NOT NULL,
@@ -237,6 +249,7 @@ limits: limits_concurrency_positive CHECK ((concurrency > 0))
 limits: limits_pkey PRIMARY KEY (environment_id, name)
 meta: meta_one_row CHECK (singleton)
 meta: meta_pkey PRIMARY KEY (singleton)
+outbox: outbox_pkey PRIMARY KEY (environment_id, id)
 pauses: pauses_pkey PRIMARY KEY (tenant, environment_id, kind, name)
 queues: queues_pkey PRIMARY KEY (environment_id, name)
 receipts: receipts_pkey PRIMARY KEY (tenant, environment_id, key)
@@ -269,6 +282,7 @@ CREATE INDEX limit_counters_due_idx ON pawl.limit_counters USING btree (environm
 CREATE UNIQUE INDEX limit_counters_pkey ON pawl.limit_counters USING btree (environment_id, gate, shard)
 CREATE UNIQUE INDEX limits_pkey ON pawl.limits USING btree (environment_id, name)
 CREATE UNIQUE INDEX meta_pkey ON pawl.meta USING btree (singleton)
+CREATE UNIQUE INDEX outbox_pkey ON pawl.outbox USING btree (environment_id, id)
 CREATE UNIQUE INDEX pauses_pkey ON pawl.pauses USING btree (tenant, environment_id, kind, name)
 CREATE UNIQUE INDEX queues_pkey ON pawl.queues USING btree (environment_id, name)
 CREATE UNIQUE INDEX ready_order_key ON pawl.ready USING btree (lane_id DESC, priority, available_at, "position")

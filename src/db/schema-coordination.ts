@@ -1,6 +1,18 @@
 /** The tables of what runs share: limits, pauses, events, schedules, keys of the API. */
 import { sql } from 'drizzle-orm'
-import { boolean, check, doublePrecision, index, integer, jsonb, primaryKey, smallint, text, uuid } from 'drizzle-orm/pg-core'
+import {
+  bigint,
+  boolean,
+  check,
+  doublePrecision,
+  index,
+  integer,
+  jsonb,
+  primaryKey,
+  smallint,
+  text,
+  uuid,
+} from 'drizzle-orm/pg-core'
 import { instant, pawl } from './schema.ts'
 
 /** Policies by name. Absent: an exclusive key. */
@@ -80,6 +92,8 @@ export const events = pawl.table(
     createdAt: instant('created_at').notNull(),
     expiresAt: instant('expires_at').notNull(),
     payload: jsonb('payload'),
+    /** The request that wrote it: sent again, it knows its own. */
+    nonce: uuid('nonce').notNull(),
   },
   (t) => [
     primaryKey({ name: 'events_pkey', columns: [t.tenant, t.environmentId, t.name] }),
@@ -100,6 +114,27 @@ export const eventWaits = pawl.table(
     primaryKey({ name: 'event_waits_pkey', columns: [t.tenant, t.environmentId, t.topic, t.runId] }),
     index('event_waits_run_idx').on(t.runId),
   ],
+)
+
+/**
+ * What a commit has left to be told to others, in a batch of its own: events and signals of a step or of a caller's transaction, the end of a
+ * run that is awaited, an event that more wait for than one pass tells. A row stays until it has been told.
+ */
+export const outbox = pawl.table(
+  'outbox',
+  {
+    id: bigint('id', { mode: 'bigint' }).notNull().generatedAlwaysAsIdentity(),
+    createdAt: instant('created_at').notNull(),
+    environmentId: smallint('environment_id').notNull(),
+    tenant: text('tenant').notNull(),
+    /** event, signal, topic, end, stragglers */
+    kind: text('kind').notNull(),
+    subject: text('subject').notNull(),
+    body: jsonb('body'),
+    /** Told twice, it arrives once. */
+    nonce: uuid('nonce').notNull().default(sql`gen_random_uuid()`),
+  },
+  (t) => [primaryKey({ name: 'outbox_pkey', columns: [t.environmentId, t.id] })],
 )
 
 /** Runs whose children are cancelled, in bounded passes: all of them, or those of one join. */
