@@ -48,12 +48,17 @@ CREATE TABLE "pawl"."pauses" (
 );
 --> statement-breakpoint
 ALTER TABLE "pawl"."limit_counters" ALTER COLUMN "available" SET DATA TYPE double precision;--> statement-breakpoint
+ALTER TABLE "pawl"."environments" ADD COLUMN "gate_cursor" text;--> statement-breakpoint
 ALTER TABLE "pawl"."limit_counters" ADD COLUMN "due_at" timestamp with time zone;--> statement-breakpoint
+ALTER TABLE "pawl"."limits" ADD COLUMN "burst" integer;--> statement-breakpoint
+ALTER TABLE "pawl"."limits" ADD COLUMN "ms_per_token" double precision;--> statement-breakpoint
+ALTER TABLE "pawl"."limits" ADD COLUMN "shards" smallint DEFAULT 1 NOT NULL;--> statement-breakpoint
 ALTER TABLE "pawl"."runs" ADD COLUMN "deadline_at" timestamp with time zone;--> statement-breakpoint
 ALTER TABLE "pawl"."runs" ADD COLUMN "awaited" boolean DEFAULT false NOT NULL;--> statement-breakpoint
 ALTER TABLE "pawl"."runs" ADD COLUMN "join_spare" integer;--> statement-breakpoint
 ALTER TABLE "pawl"."runs" ADD COLUMN "gate_units" integer[];--> statement-breakpoint
 ALTER TABLE "pawl"."runs" ADD COLUMN "held_gates" text[];--> statement-breakpoint
+ALTER TABLE "pawl"."runs" ADD COLUMN "gate_shards" smallint[];--> statement-breakpoint
 ALTER TABLE "pawl"."runs" ADD COLUMN "policy" jsonb;--> statement-breakpoint
 ALTER TABLE "pawl"."runs" ADD COLUMN "cancellation" jsonb;--> statement-breakpoint
 ALTER TABLE "pawl"."runs" ADD COLUMN "uncertainty" jsonb;--> statement-breakpoint
@@ -64,4 +69,8 @@ CREATE INDEX "event_waits_run_idx" ON "pawl"."event_waits" USING btree ("run_id"
 CREATE INDEX "events_expires_idx" ON "pawl"."events" USING btree ("environment_id","expires_at");--> statement-breakpoint
 CREATE INDEX "limit_counters_due_idx" ON "pawl"."limit_counters" USING btree ("environment_id","due_at") WHERE due_at IS NOT NULL;--> statement-breakpoint
 CREATE INDEX "runs_deadline_idx" ON "pawl"."runs" USING btree ("environment_id","deadline_at") WHERE deadline_at IS NOT NULL;--> statement-breakpoint
-CREATE INDEX "runs_held_idx" ON "pawl"."runs" USING btree ("lane_id","created_at","position") WHERE hold IS NOT NULL;
+CREATE INDEX "runs_held_gates_idx" ON "pawl"."runs" USING btree ("environment_id") WHERE held_gates IS NOT NULL;--> statement-breakpoint
+CREATE INDEX "runs_held_idx" ON "pawl"."runs" USING btree ("lane_id","created_at","position") WHERE hold IS NOT NULL;--> statement-breakpoint
+ALTER TABLE "pawl"."limit_counters" ADD CONSTRAINT "limit_counters_available_not_negative" CHECK (available >= 0);--> statement-breakpoint
+ALTER TABLE "pawl"."limits" ADD CONSTRAINT "limits_burst_positive" CHECK (burst > 0 AND ms_per_token > 0);--> statement-breakpoint
+ALTER TABLE "pawl"."limits" ADD CONSTRAINT "limits_shards_positive" CHECK (shards > 0);

@@ -38,7 +38,8 @@ TABLE pawl.environments (
   name text NOT NULL,
   upkeep_at timestamp with time zone NOT NULL DEFAULT (now() + '00:01:00'::interval),
   last_tick_at timestamp with time zone,
-  last_tick_source text
+  last_tick_source text,
+  gate_cursor text
 )
 TABLE pawl.event_waits (
   tenant text NOT NULL,
@@ -92,7 +93,10 @@ TABLE pawl.limits (
   environment_id smallint NOT NULL,
   name text NOT NULL,
   concurrency integer,
-  policy jsonb
+  policy jsonb,
+  burst integer,
+  ms_per_token double precision,
+  shards smallint NOT NULL DEFAULT 1
 )
 TABLE pawl.meta (
   singleton boolean NOT NULL DEFAULT true,
@@ -194,6 +198,7 @@ TABLE pawl.runs WITH (fillfactor=45, toast_tuple_target=512, autovacuum_vacuum_s
   join_spare integer,
   gate_units integer[],
   held_gates text[],
+  gate_shards smallint[],
   policy jsonb,
   cancellation jsonb,
   uncertainty jsonb
@@ -243,10 +248,13 @@ event_waits: event_waits_pkey PRIMARY KEY (tenant, environment_id, topic, run_id
 events: events_pkey PRIMARY KEY (tenant, environment_id, name)
 history: history_pkey PRIMARY KEY (run_id, seq)
 lanes: lanes_pkey PRIMARY KEY (id)
+limit_counters: limit_counters_available_not_negative CHECK ((available >= (0)::double precision))
 limit_counters: limit_counters_held_not_negative CHECK ((held >= 0))
 limit_counters: limit_counters_pkey PRIMARY KEY (environment_id, gate, shard)
+limits: limits_burst_positive CHECK (((burst > 0) AND (ms_per_token > (0)::double precision)))
 limits: limits_concurrency_positive CHECK ((concurrency > 0))
 limits: limits_pkey PRIMARY KEY (environment_id, name)
+limits: limits_shards_positive CHECK ((shards > 0))
 meta: meta_one_row CHECK (singleton)
 meta: meta_pkey PRIMARY KEY (singleton)
 outbox: outbox_pkey PRIMARY KEY (environment_id, id)
@@ -290,6 +298,7 @@ CREATE INDEX receipts_expires_idx ON pawl.receipts USING btree (environment_id, 
 CREATE UNIQUE INDEX receipts_pkey ON pawl.receipts USING btree (tenant, environment_id, key)
 CREATE INDEX runs_blocked_idx ON pawl.runs USING btree (blocked_on, priority, available_at, "position") WHERE (blocked_on IS NOT NULL)
 CREATE INDEX runs_deadline_idx ON pawl.runs USING btree (environment_id, deadline_at) WHERE (deadline_at IS NOT NULL)
+CREATE INDEX runs_held_gates_idx ON pawl.runs USING btree (environment_id) WHERE (held_gates IS NOT NULL)
 CREATE INDEX runs_held_idx ON pawl.runs USING btree (lane_id, created_at, "position") WHERE (hold IS NOT NULL)
 CREATE INDEX runs_key_idx ON pawl.runs USING btree (key, created_at, "position") WHERE (key IS NOT NULL)
 CREATE INDEX runs_list_idx ON pawl.runs USING btree (lane_id, created_at, "position")

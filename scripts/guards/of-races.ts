@@ -5,6 +5,7 @@ const APPLY = statements('apply-outcomes')
 const CLAIM = statements('claim-runs')
 const DELIVER = statements('deliver-signals')
 const SETTLE = statements('settle-outcomes')
+const GATES = statements('gates')
 const INSERT = statements('insert-runs')
 const UPKEEP = statements('upkeep')
 const trap = (name: string) => `test/traps/trap-${name}.test.ts`
@@ -238,7 +239,7 @@ export const GUARDS_OF_RACES: readonly Guard[] = [
   },
   {
     guard: 'an heir is written by id',
-    file: SETTLE,
+    file: GATES,
     find: 'WHERE r.id = ANY (ARRAY(SELECT h.id FROM heirs h)) AND',
     replace: 'WHERE r.ctid = ANY (ARRAY(SELECT x.ctid FROM pawl.runs x WHERE x.id IN (SELECT h.id FROM heirs h))) AND',
     test: T05,

@@ -2,7 +2,8 @@ import type { Status } from '../core/status.ts'
 import type { CancelAnswer, RetryAnswer, Scope } from '../core/store.ts'
 import { type StoreContext, sendRepeatable } from './context.ts'
 import { cancelRun, lockFamily, retakeKey, retryRun } from './statements/change-runs.ts'
-import { creditParents, handOverLate, releaseKeys } from './statements/settle-outcomes.ts'
+import { handOverLate } from './statements/gates.ts'
+import { creditParents, releaseKeys } from './statements/settle-outcomes.ts'
 
 export async function cancel(
   context: StoreContext,

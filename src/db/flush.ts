@@ -3,16 +3,15 @@ import type { CommittedOutcome, FlushRequest, NewRun } from '../core/store.ts'
 import type { StoreContext } from './context.ts'
 import { groupByLane, type Parentage, statementsForKeys, statementsForNewLanes, toInsertParams } from './spawning.ts'
 import { type ApplyOutcomesParams, applyOutcomes } from './statements/apply-outcomes.ts'
+import { handOver, releaseGates } from './statements/gates.ts'
 import { insertRuns } from './statements/insert-runs.ts'
 import { lockRuns } from './statements/lock-runs.ts'
 import {
   consumeSignals,
   creditParents,
   endClaims,
-  handOver,
   parkParents,
   recheckWaits,
-  releaseGates,
   releaseKeys,
   requireApplied,
 } from './statements/settle-outcomes.ts'

@@ -1,6 +1,6 @@
 import type { Row, Statement } from '../core/database.ts'
 import type { StoreContext } from './context.ts'
-import { handOverLate } from './statements/settle-outcomes.ts'
+import { handOverLate } from './statements/gates.ts'
 
 /**
  * Finishes, in a request of its own, what a batch could not hand over: heirs whose rows others held, and slots that a rescue gave back.

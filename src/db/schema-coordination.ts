@@ -21,12 +21,21 @@ export const limits = pawl.table(
   {
     environmentId: smallint('environment_id').notNull(),
     name: text('name').notNull(),
+    /** Slots. Null: as many as you like. */
     concurrency: integer('concurrency'),
+    /** Rates: tokens a full bucket holds, and how long one takes to come. Null: no rate. */
+    burst: integer('burst'),
+    msPerToken: doublePrecision('ms_per_token'),
+    /** Counters that share slots and tokens out among them. */
+    shards: smallint('shards').notNull().default(1),
+    /** Of an older build, which may still run. */
     policy: jsonb('policy'),
   },
   (t) => [
     primaryKey({ name: 'limits_pkey', columns: [t.environmentId, t.name] }),
     check('limits_concurrency_positive', sql`concurrency > 0`),
+    check('limits_burst_positive', sql`burst > 0 AND ms_per_token > 0`),
+    check('limits_shards_positive', sql`shards > 0`),
   ],
 )
 
@@ -48,6 +57,7 @@ export const limitCounters = pawl.table(
     index('limit_counters_due_idx').on(t.environmentId, t.dueAt).where(sql`due_at IS NOT NULL`),
     primaryKey({ name: 'limit_counters_pkey', columns: [t.environmentId, t.gate, t.shard] }),
     check('limit_counters_held_not_negative', sql`held >= 0`),
+    check('limit_counters_available_not_negative', sql`available >= 0`),
   ],
 )
 

@@ -57,6 +57,8 @@ export const environments = pawl.table('environments', {
   upkeepAt: instant('upkeep_at').notNull().default(sql`now() + interval '1 minute'`),
   lastTickAt: instant('last_tick_at'),
   lastTickSource: text('last_tick_source'),
+  /** Up to which gate upkeep has recounted. Null: it begins anew. */
+  gateCursor: text('gate_cursor'),
 })
 
 /**
@@ -157,6 +159,8 @@ export const runs = pawl.table(
     gateUnits: integer('gate_units').array(),
     /** Gates whose slots it keeps while it is not running. */
     heldGates: text('held_gates').array(),
+    /** Which counter of each gate it holds or held, parallel to them. Null: the first of each. */
+    gateShards: smallint('gate_shards').array(),
     /** What was agreed for this run and only few runs have (`RunPolicy`): deadlines, replays, uniqueness. */
     policy: jsonb('policy'),
     /** Who or what wants it to end, and why, since `cancel_requested_at`: kept for good. */
@@ -166,6 +170,7 @@ export const runs = pawl.table(
   },
   (t) => [
     index('runs_deadline_idx').on(t.environmentId, t.deadlineAt).where(sql`deadline_at IS NOT NULL`),
+    index('runs_held_gates_idx').on(t.environmentId).where(sql`held_gates IS NOT NULL`),
     index('runs_list_idx').on(t.laneId, t.createdAt, t.position),
     index('runs_timer_idx').on(t.environmentId, t.timerAt).where(sql`timer_at IS NOT NULL`),
     index('runs_blocked_idx').on(t.blockedOn, t.priority, t.availableAt, t.position).where(sql`blocked_on IS NOT NULL`),

@@ -1,5 +1,5 @@
 import type { StoreContext } from './context.ts'
-import { handOver } from './statements/settle-outcomes.ts'
+import { handOver } from './statements/gates.ts'
 import {
   hastenUpkeep,
   healGates,

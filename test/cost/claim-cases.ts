@@ -3,6 +3,7 @@ import { decideReceipts, readAdmissions } from '../../src/db/statements/admit-ru
 import { cancelRun, lockFamily, retakeKey, retryRun } from '../../src/db/statements/change-runs.ts'
 import { claimRuns, recoverClaim } from '../../src/db/statements/claim-runs.ts'
 import { deliverSignal, forgetReceipt, readReceipt } from '../../src/db/statements/deliver-signals.ts'
+import { handOver, releaseGates } from '../../src/db/statements/gates.ts'
 import { ensureLanes } from '../../src/db/statements/insert-runs.ts'
 import { dropLapsedClaims, endSolitude, extendClaims, readClaimed, rescueLost } from '../../src/db/statements/keep-claims.ts'
 import { loadChildren, loadInbox } from '../../src/db/statements/load-satellites.ts'
@@ -15,10 +16,8 @@ import {
   consumeSignals,
   creditParents,
   endClaims,
-  handOver,
   parkParents,
   recheckWaits,
-  releaseGates,
   releaseKeys,
   requireApplied,
 } from '../../src/db/statements/settle-outcomes.ts'

@@ -5,6 +5,7 @@ import { applyOutcomes } from '../../src/db/statements/apply-outcomes.ts'
 import { cancelRun, lockFamily, retakeKey, retryRun } from '../../src/db/statements/change-runs.ts'
 import { recoverClaim } from '../../src/db/statements/claim-runs.ts'
 import { deliverSignal } from '../../src/db/statements/deliver-signals.ts'
+import { releaseGates } from '../../src/db/statements/gates.ts'
 import { dropLapsedClaims, extendClaims, readClaimed } from '../../src/db/statements/keep-claims.ts'
 import { loadChildren, loadInbox } from '../../src/db/statements/load-satellites.ts'
 import { lockRuns } from '../../src/db/statements/lock-runs.ts'
@@ -16,7 +17,6 @@ import {
   endClaims,
   parkParents,
   recheckWaits,
-  releaseGates,
   releaseKeys,
   requireApplied,
 } from '../../src/db/statements/settle-outcomes.ts'
