@@ -53,6 +53,7 @@ ALTER TABLE "pawl"."limit_counters" ADD COLUMN "due_at" timestamp with time zone
 ALTER TABLE "pawl"."limits" ADD COLUMN "burst" integer;--> statement-breakpoint
 ALTER TABLE "pawl"."limits" ADD COLUMN "ms_per_token" double precision;--> statement-breakpoint
 ALTER TABLE "pawl"."limits" ADD COLUMN "shards" smallint DEFAULT 1 NOT NULL;--> statement-breakpoint
+ALTER TABLE "pawl"."meta" ADD COLUMN "installation" uuid DEFAULT gen_random_uuid() NOT NULL;--> statement-breakpoint
 ALTER TABLE "pawl"."runs" ADD COLUMN "deadline_at" timestamp with time zone;--> statement-breakpoint
 ALTER TABLE "pawl"."runs" ADD COLUMN "awaited" boolean DEFAULT false NOT NULL;--> statement-breakpoint
 ALTER TABLE "pawl"."runs" ADD COLUMN "join_spare" integer;--> statement-breakpoint
@@ -62,6 +63,7 @@ ALTER TABLE "pawl"."runs" ADD COLUMN "gate_shards" smallint[];--> statement-brea
 ALTER TABLE "pawl"."runs" ADD COLUMN "policy" jsonb;--> statement-breakpoint
 ALTER TABLE "pawl"."runs" ADD COLUMN "cancellation" jsonb;--> statement-breakpoint
 ALTER TABLE "pawl"."runs" ADD COLUMN "uncertainty" jsonb;--> statement-breakpoint
+ALTER TABLE "pawl"."runs" ADD COLUMN "nonce" uuid;--> statement-breakpoint
 ALTER TABLE "pawl"."uniques" ADD COLUMN "keep" smallint DEFAULT 0 NOT NULL;--> statement-breakpoint
 ALTER TABLE "pawl"."uniques" ADD COLUMN "reserved_until" timestamp with time zone;--> statement-breakpoint
 CREATE INDEX "cascades_due_idx" ON "pawl"."cascades" USING btree ("environment_id","created_at");--> statement-breakpoint

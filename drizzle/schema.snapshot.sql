@@ -102,7 +102,8 @@ TABLE pawl.meta (
   singleton boolean NOT NULL DEFAULT true,
   product text NOT NULL DEFAULT 'pawl'::text,
   schema_version integer NOT NULL,
-  min_build integer NOT NULL
+  min_build integer NOT NULL,
+  installation uuid NOT NULL DEFAULT gen_random_uuid()
 )
 TABLE pawl.outbox (
   id bigint NOT NULL IDENTITY ALWAYS,
@@ -201,7 +202,8 @@ TABLE pawl.runs WITH (fillfactor=45, toast_tuple_target=512, autovacuum_vacuum_s
   gate_shards smallint[],
   policy jsonb,
   cancellation jsonb,
-  uncertainty jsonb
+  uncertainty jsonb,
+  nonce uuid
 )
 TABLE pawl.schedules (
   tenant text NOT NULL,

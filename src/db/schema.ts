@@ -42,6 +42,8 @@ export const meta = pawl.table(
     product: text('product').notNull().default('pawl'),
     schemaVersion: integer('schema_version').notNull(),
     minBuild: integer('min_build').notNull(),
+    /** Tells one installation from another: a caller's transaction may be one of another database. */
+    installation: uuid('installation').notNull().default(sql`gen_random_uuid()`),
   },
   (t) => [check('meta_one_row', sql`${t.singleton}`)],
 )
@@ -167,6 +169,8 @@ export const runs = pawl.table(
     cancellation: jsonb('cancellation'),
     /** Why it is uncertain, what is known of the abandoned attempt, and who resolved it how: kept for good. */
     uncertainty: jsonb('uncertainty'),
+    /** Of the request that wrote it, where another may have the same id or decide on a receipt: whether a spawn made the run or found it. */
+    nonce: uuid('nonce'),
   },
   (t) => [
     index('runs_deadline_idx').on(t.environmentId, t.deadlineAt).where(sql`deadline_at IS NOT NULL`),

@@ -115,6 +115,7 @@ export function toInsertParams(
     gateUnits: column(runs, (run) => run.gateUnits?.join(',') ?? null),
     policies: column(runs, (run) => (run.policy === null ? null : JSON.stringify(run.policy))),
     deadlinesMs: column(runs, (run) => run.deadlineMs),
+    marked: parents.length === 0 && runs.some((run) => run.idIsCallers || run.receipt !== null),
     freshIds: parents.length === 0 && !runs.some((run) => run.idIsCallers),
   }
 }

@@ -73,6 +73,7 @@ export function inserts(more: Partial<InsertRunsParams>): Statement {
   return insertRuns(S, {
     now,
     lanes: { environment, tenants: [tenant], queues: ['default'], definitions: ['charge'], versions: [1] },
+    marked: more.receiptKeys !== undefined,
     nonce,
     ids,
     laneOrdinals: ids.map(() => 1),

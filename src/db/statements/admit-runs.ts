@@ -86,7 +86,7 @@ export interface ReadAdmissionsParams {
 const admissions = (s: string) => `
   SELECT i.ordinal, i.id, i.tenant, i.receipt_key, i.fingerprint, e.id AS environment_id, r.id AS own_id, r.status AS own_status,
     r.environment_id = e.id AND (SELECT l.tenant FROM ${s}.lanes l WHERE l.id = r.lane_id) = i.tenant AS own_is_visible,
-    r.xmin = pg_current_xact_id()::xid AS own_is_new, u.run_id AS occupant_id,
+    coalesce(r.nonce = $2::uuid, false) AS own_is_new, u.run_id AS occupant_id,
     (SELECT o.status FROM ${s}.runs o WHERE o.id = u.run_id) AS occupant_status
   FROM unnest($3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[]) WITH ORDINALITY AS i(id, tenant, scope, key, receipt_key, fingerprint, ordinal)
   JOIN ${s}.environments e ON e.name = $1::text

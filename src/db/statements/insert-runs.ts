@@ -71,6 +71,8 @@ export interface InsertRunsParams {
   readonly policies: readonly (string | null)[]
   /** When the first deadline has to be looked at: milliseconds from now. */
   readonly deadlinesMs: readonly (number | null)[]
+  /** The runs bear the nonce: an id is the caller's, or a receipt is decided by whether the run is new. */
+  readonly marked: boolean
   /** Every id was made for this request and is known to nobody else: cheaper. Two requests with one such id would be refused (23505). */
   readonly freshIds?: boolean
 }
@@ -109,14 +111,14 @@ windowed AS (
 SELECT count(*)::int AS inserted FROM inserted`
 
 /** Runs that have none of the optional columns: most. One scan of the items, so they keep their order without a sort. */
-const insertPlain = (s: string, guard: string, conflict: string) => `
+const insertPlain = (s: string, guard: string, conflict: string, nonce = 'NULL::uuid') => `
 WITH ${kinds(s)},
 found AS MATERIALIZED (SELECT array_agg(k.lane_id ORDER BY k.kind) AS lanes, min(k.environment_id) AS environment FROM kinds k),
 inserted AS (
   INSERT INTO ${s}.runs (id, created_at, updated_at, available_at, lane_id, environment_id, priority, max_attempts, payload_bytes, retention_seconds, failed_retention_seconds,
-    status, step, input)
+    status, step, input, nonce)
   SELECT i.id, coalesce($1::timestamptz, now()), coalesce($1::timestamptz, now()), coalesce($1::timestamptz, now()), k.lane_id, (SELECT environment FROM found),
-    coalesce(($9::int[])[k.kind], 0), ($10::int[])[k.kind], i.payload_bytes, ($11::int[])[k.kind], ($12::int[])[k.kind], 'pending', ($8::text[])[k.kind], i.input::jsonb
+    coalesce(($9::int[])[k.kind], 0), ($10::int[])[k.kind], i.payload_bytes, ($11::int[])[k.kind], ($12::int[])[k.kind], 'pending', ($8::text[])[k.kind], i.input::jsonb, ${nonce}
   FROM unnest((SELECT $13::uuid[]), (SELECT $14::int[]), (SELECT $15::int[]), (SELECT $16::text[])) AS i(id, kind, payload_bytes, input)
   CROSS JOIN LATERAL (SELECT coalesce(i.kind, 1) AS kind, (SELECT lanes FROM found)[coalesce(i.kind, 1)] AS lane_id) k
   WHERE k.lane_id IS NOT NULL ${guard}
@@ -128,8 +130,8 @@ ${windowed(s)}
 
 const insertPlainRuns = defineStatement<InsertRunsParams>(
   'insert_runs_plain',
-  (s) => insertPlain(s, '', 'ON CONFLICT (id) DO NOTHING'),
-  plainParams,
+  (s) => insertPlain(s, '', 'ON CONFLICT (id) DO NOTHING', '$17::uuid'),
+  (p) => [...plainParams(p), nonceOf(p)],
 )
 
 /**
@@ -162,11 +164,11 @@ items AS (
 ),
 inserted AS (
   INSERT INTO ${s}.runs (id, created_at, updated_at, available_at, timer_at, scheduled_for, lane_id, environment_id, priority, max_attempts, payload_bytes, retention_seconds, failed_retention_seconds,
-    status, parent_id, parent_join_seq, child_index, step, key, gates, tags, headers, origin, input, state, gate_units, policy, deadline_at)
+    status, parent_id, parent_join_seq, child_index, step, key, gates, tags, headers, origin, input, state, gate_units, policy, deadline_at, nonce)
   SELECT i.id, i.at, i.at, greatest(i.scheduled, i.at), CASE WHEN i.scheduled > i.at THEN i.scheduled END, i.scheduled, k.lane_id, k.environment_id, k.priority, k.max_attempts,
     i.payload_bytes, k.retention_seconds, k.failed_retention_seconds, 'pending', i.parent_id, i.parent_join_seq, i.child_index, k.step, i.key,
     CASE WHEN i.gates IS NOT NULL THEN string_to_array(i.gates, E'\\x1e') END, CASE WHEN i.tags IS NOT NULL THEN string_to_array(i.tags, E'\\x1f') END,
-    i.headers::jsonb, i.origin::jsonb, i.input::jsonb, i.state::jsonb, string_to_array(i.gate_units, ',')::int[], i.policy::jsonb, i.at + make_interval(secs => i.deadline_ms / 1000)
+    i.headers::jsonb, i.origin::jsonb, i.input::jsonb, i.state::jsonb, string_to_array(i.gate_units, ',')::int[], i.policy::jsonb, i.at + make_interval(secs => i.deadline_ms / 1000), $33::uuid
   FROM items i JOIN kinds k ON k.kind = coalesce(i.kind, 1)
   WHERE ${admissible(s)}
   ORDER BY i.ordinal
@@ -175,13 +177,17 @@ inserted AS (
 ),
 ${windowed(s)}
 `,
-  (p) => [...plainParams(p), ...optionalColumns(p), p.nonce],
+  (p) => [...plainParams(p), ...optionalColumns(p), p.nonce, nonceOf(p)],
 )
 
 /** Inserts runs in the order given, each with its row in the claim window when it is due at once. Ids that exist are left out. */
 export const insertRuns = (schema: string, p: InsertRunsParams) => {
   if (optionalColumns(p).some((column) => column.some((value) => value !== null))) return insertAnyRuns(schema, p)
   return p.freshIds ? insertFreshRuns(schema, p) : insertPlainRuns(schema, p)
+}
+
+function nonceOf(p: InsertRunsParams): string | null {
+  return p.marked ? p.nonce : null
 }
 
 function optionalColumns(p: InsertRunsParams) {
