@@ -178,6 +178,9 @@ export interface ClaimRequest {
 export interface Peek {
   readonly now: number
   readonly more: boolean
+  /** In the window: a run that has lost its host before, and is claimed alone; and others. */
+  readonly lonely: boolean
+  readonly others: boolean
   readonly nextAt: number | null
   readonly scheduleDue: boolean
   readonly upkeepDue: boolean

@@ -153,6 +153,8 @@ function toPeek(row: Row): Peek {
   return {
     now: row.now as number,
     more: row.more === true,
+    lonely: row.lonely === true,
+    others: row.others === true,
     nextAt: row.next_at as number | null,
     scheduleDue: row.schedule_due === true,
     upkeepDue: row.upkeep_due === true,

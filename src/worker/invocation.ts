@@ -7,6 +7,7 @@ import type { ClaimedRun, ClaimReply, ClaimRequest, CommittedOutcome, EngineStor
 import type { Budget } from '../core/tick.ts'
 import type { HandlerSurroundings } from './context.ts'
 import { Hand, type InHand, isLeaving } from './hand.ts'
+import { LonelyTurns, ROOM_PATIENCE_MS } from './lonely-turns.ts'
 import { createTally, type Tally } from './report.ts'
 import { continued, refused } from './settle.ts'
 import { FLUSH_RESERVE_MS, type Stage, startRun } from './start-run.ts'
@@ -30,6 +31,8 @@ const MAX_CLAIM_BYTES = 8_388_608
 const FLUSH_RESERVE_REQUESTS = 4
 /** Claims that found something left but got nothing, in a row, before the pass leaves it to whoever holds it. */
 const MAX_EMPTY_CLAIMS = 4
+/** A pass whose claims are always full looks about this often for what no claim finds: lost runs, timers, what waits to be alone. */
+const PEEK_EVERY_MS = 1_000
 /** Pause after such a claim, in milliseconds: about a flush of somebody else. */
 const EMPTY_CLAIM_PAUSE_MS = 10
 
@@ -37,7 +40,8 @@ const EMPTY_CLAIM_PAUSE_MS = 10
  * One pass over the work: runs claimed steps side by side, commits outcomes as they come and takes the next runs in the same request,
  * until nothing is due or the budget says stop.
  *
- * Modes: *open* (claims while there is room), *solo* (a run that has lost its host before is in hand: nothing is claimed beside it),
+ * Modes: *open* (claims while there is room), *solo* (a run that has lost its host before is in hand: nothing is claimed beside it; such
+ * a one has its turn, and what is in hand finishes first),
  * *closing* (told to stop, out of time, or nothing left: finishes what is in hand). The pass is over when it is closing and nothing is
  * in hand, in the outbox or on the wire.
  */
@@ -61,6 +65,10 @@ export class Invocation {
   /** A reply is being read: what ends at once goes out together, when all of it has been read. */
   #reading = false
   #laneCursor = 0
+  readonly #lonely = new LonelyTurns()
+  #aloneSince = 0
+  #roomTimer: ReturnType<typeof setTimeout> | undefined
+  #peekedAt = Number.NEGATIVE_INFINITY
   #peek: Peek | null = null
   #failure: unknown
   #finish: () => void = () => {}
@@ -139,6 +147,8 @@ export class Invocation {
       this.#finish = resolve
       this.#pump()
     })
+    clearTimeout(this.#roomTimer)
+    this.#roomTimer = undefined
     if (this.#failure !== undefined) throw this.#failure
   }
 
@@ -169,6 +179,10 @@ export class Invocation {
     const left = this.remainingMs() - FLUSH_RESERVE_MS
     const definitions = registry.definitions.filter((definition) => definition.timeoutMs <= left)
     if (definitions.length === 0) return null
+    const nowMs = this.#params.nowMs()
+    const isIdle = this.#hand.remaining === 0 && this.#expected === 0
+    const makesRoom = this.#lonely.isDue(nowMs)
+    if (makesRoom && !isIdle) return this.#makeRoom()
     return {
       claimId: randomUuid(),
       definitions,
@@ -177,11 +191,20 @@ export class Invocation {
       maxBytes: MAX_CLAIM_BYTES,
       leaseMs,
       laneCursor: this.#laneCursor,
-      // not while work flows: such a claim has the wire to itself
-      alone: !this.#lastClaimWasFull && this.#hand.remaining === 0 && this.#expected === 0,
+      // not while work flows, unless it is their turn: such a claim has the wire to itself
+      alone: isIdle && (makesRoom || (!this.#lastClaimWasFull && this.#lonely.may(nowMs))),
       besides: this.#hand.solitaryClaims,
-      peek: !this.#lastClaimWasFull,
+      peek: !this.#lastClaimWasFull || makesRoom || nowMs - this.#peekedAt >= PEEK_EVERY_MS,
     }
+  }
+
+  /** Claims nothing until what is in hand has finished, and no longer than patience lasts. */
+  #makeRoom(): null {
+    this.#roomTimer ??= setTimeout(() => {
+      this.#roomTimer = undefined
+      this.#pump()
+    }, ROOM_PATIENCE_MS)
+    return null
   }
 
   /** One request: commits the outbox and takes the next runs. */
@@ -195,7 +218,11 @@ export class Invocation {
     const endedClaims = this.#hand.takeEnded()
     this.#onWire += 1
     this.#expected += claim?.limit ?? 0
-    if (claim?.alone) this.#awaitsLonely = true
+    if (claim?.peek) this.#peekedAt = this.#params.nowMs()
+    if (claim?.alone) {
+      this.#awaitsLonely = true
+      this.#aloneSince = this.#params.nowMs()
+    }
     this.#poked = false
     try {
       const isClaimAlone = outcomes.length === 0 && endedClaims.length === 0 && claim !== null
@@ -238,6 +265,8 @@ export class Invocation {
     tally.rescued += reply.rescued
     this.#lastClaimWasFull = reply.runs.length >= claim.limit
     if (reply.peek) this.#peek = reply.peek
+    if (reply.peek) this.#lonely.noted(reply.peek)
+    if (claim.alone && !reply.runs.some((run) => run.losses > 0)) this.#lonely.cameToNothing()
     if (reply.peek && !reply.peek.more && !this.#poked) this.#exhausted = true
     if (reply.runs.length > 0) {
       this.#emptyClaims = 0
@@ -308,6 +337,7 @@ export class Invocation {
   #flushed(held: InHand, answer: FlushedOutcome): void {
     const { outcome, run } = held
     this.#hand.drop(held)
+    if (run.losses > 0) this.#lonely.over(this.#params.nowMs(), this.#aloneSince)
     // nothing is sent without one
     if (outcome === null) return
     this.tally.count(outcome, answer)

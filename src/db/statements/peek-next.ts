@@ -8,23 +8,43 @@ export interface PeekNextParams {
   readonly queues: readonly string[] | null
 }
 
+/** The lanes of a walk that this build can take runs of. */
+const servable = (s: string) => `JOIN ${s}.lanes l ON l.id = abs(w.lane_id)
+    WHERE w.steps > 0 AND l.environment_id = (SELECT id FROM environment) AND NOT l.paused
+      AND ((SELECT $5::text[]) IS NULL OR l.queue = ANY ((SELECT $5::text[])::text[]))
+      AND (l.definition, l.version) IN (SELECT k.definition, k.version FROM unnest((SELECT $3::text[]), (SELECT $4::int[])) AS k(definition, version))`
+
 /**
  * What is left, read without locks: an empty SKIP LOCKED claim proves nothing. `more`: something this build can run is in the window
- * (or due and not yet promoted). `next_at`: the earliest timer, lease or schedule.
+ * (or due and not yet promoted); `lonely` and `others`: whether some of what is
+ * in the window must be claimed alone, and whether some need not. `next_at`: the earliest timer, lease or schedule.
  */
 export const peekNext = defineStatement<PeekNextParams>(
   'peek_next',
   (s) => `
 WITH RECURSIVE environment AS MATERIALIZED (SELECT id FROM ${s}.environments WHERE name = $2::text),
-walk AS (
-  SELECT -2147483648 AS lane_id, 0 AS steps
+others AS (
+  SELECT 0 AS lane_id, 0 AS steps
   UNION ALL
   SELECT next.lane_id, w.steps + 1
-  FROM walk w
+  FROM others w
   CROSS JOIN LATERAL (
     SELECT y.lane_id FROM ${s}.ready y WHERE y.lane_id > w.lane_id ORDER BY y.lane_id LIMIT 1
   ) next
   WHERE w.steps < 2000
+),
+lonely AS (
+  SELECT -2147483648 AS lane_id, 0 AS steps
+  UNION ALL
+  SELECT next.lane_id, w.steps + 1
+  FROM lonely w
+  CROSS JOIN LATERAL (
+    SELECT y.lane_id FROM ${s}.ready y WHERE y.lane_id > w.lane_id AND y.lane_id < 0 ORDER BY y.lane_id LIMIT 1
+  ) next
+  WHERE w.steps < 2000
+),
+found AS MATERIALIZED (
+  SELECT EXISTS (SELECT FROM others w ${servable(s)}) AS others, EXISTS (SELECT FROM lonely w ${servable(s)}) AS lonely
 ),
 due AS MATERIALIZED (
   SELECT coalesce($1::timestamptz, now()) AS now,
@@ -35,17 +55,14 @@ due AS MATERIALIZED (
       WHERE c.environment_id = (SELECT id FROM environment) AND c.enabled AND c.next_at IS NOT NULL ORDER BY c.next_at LIMIT 1) AS slot
 )
 SELECT
-  coalesce(d.timer <= d.now, false) OR coalesce(d.lease <= d.now, false) OR EXISTS (
-    SELECT FROM walk w JOIN ${s}.lanes l ON l.id = abs(w.lane_id)
-    WHERE w.steps > 0 AND l.environment_id = (SELECT id FROM environment) AND NOT l.paused
-      AND ((SELECT $5::text[]) IS NULL OR l.queue = ANY ((SELECT $5::text[])::text[]))
-      AND (l.definition, l.version) IN (SELECT k.definition, k.version FROM unnest((SELECT $3::text[]), (SELECT $4::int[])) AS k(definition, version))) AS more,
+  coalesce(d.timer <= d.now, false) OR coalesce(d.lease <= d.now, false) OR f.others OR f.lonely AS more,
+  f.lonely, f.others,
   ${epochMs('least(d.timer, d.lease, d.slot)')} AS next_at,
   ${epochMs('d.now')} AS now,
   coalesce(d.slot <= d.now, false) AS schedule_due,
   coalesce((SELECT e.upkeep_at <= d.now FROM ${s}.environments e WHERE e.name = $2::text), false) AS upkeep_due,
   m.min_build
-FROM due d LEFT JOIN ${s}.meta m ON true
+FROM due d CROSS JOIN found f LEFT JOIN ${s}.meta m ON true
 `,
   (p) => [p.now, p.environment, p.definitions, p.versions, p.queues],
 )
