@@ -35,6 +35,8 @@ export const MIN_PRIORITY = -32_768
 export const MAX_PRIORITY = 32_767
 /** Attempts of one visit: an int4 would do, a number above this is a mistake of units. */
 export const MAX_ATTEMPTS = 1_000_000
+/** Replays of abandoned attempts: each may have killed a host. */
+export const MAX_REPLAYS = 100
 /** Concurrency of a gate, burst of a bucket, weight of a run: int4, far above what one database runs. */
 export const MAX_LIMIT_AMOUNT = 1_000_000
 /** Message of a stored error, in UTF-16 units: it is listed in the dashboard. */

@@ -12,6 +12,7 @@ import type {
   RetryOption,
   RunError,
   SnoozeTime,
+  UncertainReport,
   WaitGoal,
 } from './outcome.ts'
 import type { Env, Services } from './register.ts'
@@ -103,6 +104,11 @@ export interface BaseOutcomes<E> {
   snooze(time: SnoozeTime, options?: CommitOption): Outcome<never, never, never>
   /** Ends the run as discarded: it was not worth doing. */
   discard(reason: string, options?: CommitOption): Outcome<never, never, never>
+  /**
+   * It cannot be told whether the effect of this step happened. The run waits, as `uncertain`, for a decision (`resolve`), and runs by
+   * itself no more; what is given here is kept with it.
+   */
+  uncertain(report: UncertainReport, options?: CommitOption): Outcome<never, never, never>
 }
 
 /** What a job's handler is given. Returning a value is `done(value)`. */

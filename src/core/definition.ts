@@ -9,6 +9,7 @@ import {
   LEASE_GRACE_MS,
   MAX_ATTEMPTS,
   MAX_PRIORITY,
+  MAX_REPLAYS,
   MAX_TIMEOUT_MS,
   MAX_VERSION,
   MIN_LEASE_MS,
@@ -82,6 +83,9 @@ export interface AnyDefinition {
   readonly leaseMs: number
   readonly priority: number
   readonly maxSnoozes: number
+  /** Attempts abandoned by their host that are replayed before the run is uncertain. Undefined: the engine's own cap, and it fails. */
+  readonly maxReplays: number | undefined
+  readonly onTimeout: OnTimeout
   readonly retentionMs: RetentionMs
   readonly tags: readonly string[]
   readonly key: ((input: unknown) => string | undefined) | undefined
@@ -95,6 +99,19 @@ export interface AnyDefinition {
   readonly outcomes: OutcomeFunctions
   readonly self: Definition<unknown, unknown>
 }
+
+/**
+ * What becomes of an attempt whose host went away while it ran. `replay` (default): it is tried again, and a run that was lost three times
+ * while it was alone fails as `lost`. `hold`: nobody knows whether the effect happened, so the run is `uncertain` at once and waits for a
+ * decision. `{ replay: n }`: `n` abandoned attempts of one visit are replayed, the next makes the run uncertain.
+ */
+export type OnAbandoned = 'replay' | 'hold' | { readonly replay: number }
+
+/**
+ * What a step that takes longer than its timeout leads to. `retry` (default): a failed attempt like any other. `fail`: the end, with the
+ * cause `timeout`. `uncertain`: the run waits for a decision. Both of the latter are not asked of `onError`.
+ */
+export type OnTimeout = 'retry' | 'fail' | 'uncertain'
 
 /** `failed` also holds for cancelled and discarded runs. */
 export interface RetentionMs {
@@ -130,6 +147,10 @@ export interface CommonOptions<P, S> {
   readonly triggers?: readonly Trigger<S>[] | undefined
   /** Snoozes of one run before it ends. Default 1,000. */
   readonly maxSnoozes?: number | undefined
+  /** Default `replay`. Agreed when the run is spawned. */
+  readonly onAbandoned?: OnAbandoned | undefined
+  /** Default `retry`. */
+  readonly onTimeout?: OnTimeout | undefined
 }
 
 export type CommonFields = Pick<
@@ -143,6 +164,8 @@ export type CommonFields = Pick<
   | 'leaseMs'
   | 'priority'
   | 'maxSnoozes'
+  | 'maxReplays'
+  | 'onTimeout'
   | 'retentionMs'
   | 'tags'
   | 'key'
@@ -179,6 +202,8 @@ export function toCommonFields(
       options.lease === undefined ? timeoutMs + LEASE_GRACE_MS : toMs(options.lease, field('lease'), { minMs: MIN_LEASE_MS }),
     priority: checkInteger(priority, { field: field('priority'), min: MIN_PRIORITY, max: MAX_PRIORITY }),
     maxSnoozes: checkInteger(maxSnoozes, { field: field('maxSnoozes'), min: 0, max: MAX_ATTEMPTS }),
+    maxReplays: toMaxReplays(options.onAbandoned, field('onAbandoned')),
+    onTimeout: toOnTimeout(options.onTimeout, field('onTimeout')),
     retentionMs: toRetention(options.retention, field('retention')),
     tags: checkTags(options.tags ?? [], { field: field('tags') }),
     key: checkFunction(options.key, field('key')),
@@ -186,6 +211,20 @@ export function toCommonFields(
     limits: checkLimits(options.limits ?? [], field('limits')),
     triggers: checkTriggers(options.triggers ?? [], field('triggers')),
   }
+}
+
+function toMaxReplays(option: OnAbandoned | undefined, field: string): number | undefined {
+  if (option === undefined || option === 'replay') return undefined
+  if (option === 'hold') return 0
+  if (typeof option === 'object' && option !== null) {
+    return checkInteger(option.replay, { field: `${field}.replay`, min: 0, max: MAX_REPLAYS })
+  }
+  throw notAllowed('invalid_configuration', { field, got: option, allowed: 'replay, hold or { replay: n }' })
+}
+
+function toOnTimeout(option: OnTimeout = 'retry', field: string): OnTimeout {
+  if (option === 'retry' || option === 'fail' || option === 'uncertain') return option
+  throw notAllowed('invalid_configuration', { field, got: option, allowed: 'retry, fail or uncertain' })
 }
 
 function toRetention(retention: CommonOptions<never, unknown>['retention'], field: string): RetentionMs {

@@ -8,6 +8,7 @@ import { JOB_STEP } from './job.ts'
 import { type StoredJson, toStored, utf8Length } from './json.ts'
 import { checkKey, checkTags } from './names.ts'
 import type { Call } from './outcome.ts'
+import { policyOf } from './policy.ts'
 import type { Registry } from './registry.ts'
 import { DEFAULT_RETRY } from './retry.ts'
 import { type ParseOptions, parse, parseOptional, type Schema } from './schema.ts'
@@ -66,7 +67,7 @@ export async function toNewRun(call: NewRunCall, options: ToNewRunOptions): Prom
     key: call.key ?? (definition ? ownKeyOf(definition, parsed) : null),
     gates: askDefinition(call.definition, () => gatesOf({ definition, input: parsed, tenant, queue, queueIsCapped })),
     gateUnits: null,
-    policy: null,
+    policy: policyOf(definition),
     deadlineMs: null,
     tags: tagsOf(call, definition),
     headers,

@@ -1,38 +1,18 @@
-import {
-  MAX_BATCH_ITEMS,
-  MAX_COMMIT_STATEMENTS,
-  MAX_ERROR_MESSAGE_LENGTH,
-  MAX_ERROR_STACK_LENGTH,
-  MAX_STATEMENT_PARAMETERS,
-} from './bounds.ts'
+import { MAX_BATCH_ITEMS, MAX_COMMIT_STATEMENTS, MAX_STATEMENT_PARAMETERS } from './bounds.ts'
 import type { Parameter } from './database.ts'
 import { type Duration, toMs } from './duration.ts'
-import { describe, isPawlError, notAllowed, PawlError } from './errors.ts'
+import { describe, notAllowed, PawlError } from './errors.ts'
 import { cleanText } from './json.ts'
 import { checkInteger } from './names.ts'
+import { type RunError, shorten, toRunError } from './run-error.ts'
+
+export { isNonRetryable, NonRetryableError, nonRetryable, type RunError, type TerminalCause, toRunError } from './run-error.ts'
 
 /** One SQL statement of the user, committed together with the step's outcome: never a callback, so it works over HTTP too. */
 export interface CommitStatement {
   readonly sql: string
   readonly params?: readonly Parameter[] | undefined
 }
-
-/** The error of a run as it is stored and shown. `data` is what `fail(data)` was given, checked by the definition's `error` schema. */
-export interface RunError {
-  readonly code: string
-  readonly message: string
-  readonly name?: string | undefined
-  readonly stack?: string | undefined
-  readonly data?: unknown
-  /** Why it was the end: set on the error of an ended run. */
-  readonly cause?: TerminalCause | undefined
-}
-
-/**
- * Why a run ended without a result: no attempt was left, the handler said so, it snoozed too often, its result or error could not be
- * stored, its host was killed too often, or it was cancelled.
- */
-export type TerminalCause = 'exhausted' | 'declined' | 'snooze_limit' | 'unstorable' | 'lost' | 'cancelled'
 
 /** A child to be spawned, made by `definition.with(input)`. `R` is what it will give. */
 export interface Call<R = unknown> {
@@ -104,6 +84,8 @@ export type RetryOutcome = Marked & {
 /** Later, without counting an attempt. `at` goes before `forMs`, which is 0 then. */
 export type SnoozeOutcome = Marked & { readonly kind: 'snooze'; readonly forMs: number; readonly at: string | undefined }
 export type DiscardOutcome = Marked & { readonly kind: 'discard'; readonly reason: string }
+/** Whether the step had its effect is not known: the run waits for a decision. */
+export type UncertainOutcome = Marked & { readonly kind: 'uncertain'; readonly reason: string; readonly evidence: unknown }
 
 export type RuntimeOutcome =
   | NextOutcome
@@ -114,6 +96,7 @@ export type RuntimeOutcome =
   | RetryOutcome
   | SnoozeOutcome
   | DiscardOutcome
+  | UncertainOutcome
 
 export function isOutcome(value: unknown): value is RuntimeOutcome {
   return typeof value === 'object' && value !== null && outcomeMark in value
@@ -150,6 +133,13 @@ export interface RetryOption extends CommitOption {
   readonly at?: Date | string | undefined
   readonly reason?: string | undefined
 }
+/** What a handler reports that cannot tell whether its effect happened. */
+export interface UncertainReport {
+  /** For whoever decides: what is not known. */
+  readonly reason: string
+  /** What may help to decide: any JSON. What cannot be stored is left out, and that is said. */
+  readonly evidence?: unknown
+}
 export type SnoozeTime = Duration | { readonly until: Date | string }
 
 /** The functions of a context that make outcomes, erased. They check their arguments and throw `invalid_outcome`. */
@@ -162,6 +152,7 @@ export interface OutcomeFunctions {
   retry(options?: RetryOption): RetryOutcome
   snooze(time: SnoozeTime, options?: CommitOption): SnoozeOutcome
   discard(reason: string, options?: CommitOption): DiscardOutcome
+  uncertain(report: UncertainReport, options?: CommitOption): UncertainOutcome
 }
 
 /** The outcome functions of one definition. Made once per definition: they depend on its step and signal names only. */
@@ -201,6 +192,7 @@ export function makeOutcomeFunctions(names: {
     retry,
     snooze,
     discard,
+    uncertain,
   } satisfies OutcomeFunctions)
 }
 
@@ -236,6 +228,14 @@ function snooze(time: SnoozeTime, options?: CommitOption): SnoozeOutcome {
 
 function discard(reason: string, options?: CommitOption): DiscardOutcome {
   return { ...mark('discard', options), reason: shorten(String(reason)) }
+}
+
+function uncertain(report: UncertainReport, options?: CommitOption): UncertainOutcome {
+  const reason: unknown = report?.reason
+  if (typeof reason !== 'string' || reason === '') {
+    throw notAllowed('invalid_outcome', { field: 'uncertain.reason', got: reason, allowed: 'a text' })
+  }
+  return { ...mark('uncertain', options), reason: shorten(reason), evidence: report.evidence }
 }
 
 function oneOf(value: unknown, allowed: ReadonlySet<string>, field: string): string {
@@ -317,50 +317,6 @@ function toFailure(error: unknown): RunError {
   return { code: 'failed', message: typeof message === 'string' ? shorten(message) : 'failed', data: error }
 }
 
-function shorten(text: string): string {
-  return cleanText(text.slice(0, MAX_ERROR_MESSAGE_LENGTH))
-}
-
-/**
- * The storable account of whatever a handler threw. Never throws; texts are cut to their bounds and cleaned of what
- * Postgres refuses, so that storing a failure cannot fail. `code` defaults to `thrown`, a PawlError keeps its own.
- */
-export function toRunError(thrown: unknown, code?: string): RunError {
-  try {
-    if (!(thrown instanceof Error)) {
-      return { code: code ?? 'thrown', message: shorten(typeof thrown === 'string' ? thrown : describe(thrown)) }
-    }
-    return {
-      code: code ?? (isPawlError(thrown) ? thrown.code : 'thrown'),
-      name: shorten(String(thrown.name)).slice(0, 200),
-      message: shorten(String(thrown.message)),
-      stack: typeof thrown.stack === 'string' ? cleanText(thrown.stack.slice(0, MAX_ERROR_STACK_LENGTH)) : undefined,
-    }
-  } catch {
-    return { code: code ?? 'thrown', message: 'something was thrown that cannot be read' }
-  }
-}
-
-/** Throw it (or wrap what you caught) to end the run as failed now, whatever attempts are left. */
-export class NonRetryableError extends Error {
-  override readonly name: string = 'NonRetryableError'
-}
-
-/** `throw nonRetryable(error)`: the run fails now with that error's message, name and stack. */
-export function nonRetryable(error: unknown): NonRetryableError {
-  if (error instanceof NonRetryableError) return error
-  const message = error instanceof Error ? error.message : typeof error === 'string' ? error : describe(error)
-  return new NonRetryableError(message, { cause: error })
-}
-
-export function isNonRetryable(error: unknown): boolean {
-  try {
-    return error instanceof Error && error.name === 'NonRetryableError'
-  } catch {
-    return false
-  }
-}
-
 const KINDS: ReadonlySet<string> = new Set<RuntimeOutcome['kind']>([
   'next',
   'wait',
@@ -370,6 +326,7 @@ const KINDS: ReadonlySet<string> = new Set<RuntimeOutcome['kind']>([
   'retry',
   'snooze',
   'discard',
+  'uncertain',
 ])
 
 /** An outcome of another copy of the library, whose kinds may be newer, is a failure of the step like any other thing it cannot end with. */

@@ -205,6 +205,7 @@ export type OutcomeKind =
   | 'discard'
   | 'cancel'
   | 'release'
+  | 'uncertain'
 
 /** One outcome to commit, everything serialised. */
 export interface CommittedOutcome {
@@ -231,6 +232,8 @@ export interface CommittedOutcome {
   readonly yields: boolean
   /** The user's own statements, committed with it or not at all. */
   readonly commit: readonly CommitStatement[]
+  /** What is known of an uncertain attempt, as JSON text. */
+  readonly uncertainty: string | null
 }
 
 /** What became of an outcome. `stale`: the run is no longer ours and nothing was changed. */

@@ -23,6 +23,9 @@ export interface TickReport {
   readonly retried: number
   readonly discarded: number
   readonly cancelled: number
+  readonly uncertain: number
+  /** Put on hold, because what is stored of them does not fit the code. */
+  readonly held: number
   readonly released: number
   readonly stale: number
   readonly rescued: number

@@ -6,6 +6,7 @@ import { type ApplyOutcomesParams, applyOutcomes } from './statements/apply-outc
 import { handOver, releaseGates } from './statements/gates.ts'
 import { insertRuns } from './statements/insert-runs.ts'
 import { lockRuns } from './statements/lock-runs.ts'
+import { noteUncertainty } from './statements/resolve-run.ts'
 import {
   consumeSignals,
   creditParents,
@@ -29,6 +30,7 @@ export function statementsOfFlush(context: StoreContext, request: FlushRequest, 
   return [
     ...lock(context, outcomes),
     applyOutcomes(schema, toApplyParams(context, outcomes)),
+    ...uncertainties(context, outcomes),
     ...usersStatements(context, outcomes),
     ...joins(context, outcomes, nonce),
     ...(outcomes.some((outcome) => outcome.run.parentId !== null) ? [creditParents(schema, { now: context.now(), ids })] : []),
@@ -54,6 +56,13 @@ function lock(context: StoreContext, outcomes: readonly CommittedOutcome[]): Sta
   if (parents.length === 0 && possibleParents.length < 2) return []
   const ids = [...new Set([...outcomes.map((outcome) => outcome.run.id), ...parents])]
   return [lockRuns(context.schema, { ids })]
+}
+
+function uncertainties(context: StoreContext, outcomes: readonly CommittedOutcome[]): Statement[] {
+  const reported = outcomes.flatMap(({ run, uncertainty }) => (uncertainty === null ? [] : [{ id: run.id, uncertainty }]))
+  if (reported.length === 0) return []
+  const [ids, reports] = [reported.map(({ id }) => id), reported.map(({ uncertainty }) => uncertainty)]
+  return [noteUncertainty(context.schema, { now: context.now(), ids, reports })]
 }
 
 /** The user's own statements, behind a statement that fails the batch unless this very transaction applied their outcome. */

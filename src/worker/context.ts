@@ -29,7 +29,7 @@ export interface CreateContextParams {
 export function createContext(params: CreateContextParams): StepContextRuntime {
   const { run, definition, surroundings, remainingMs, heartbeat, failure } = params
   // every member by its name: spreading the functions in makes an object that grows by each of the members that follow
-  const { next, waitFor, join, done, fail, retry, snooze, discard } = definition.outcomes
+  const { next, waitFor, join, done, fail, retry, snooze, discard, uncertain } = definition.outcomes
   return {
     next,
     waitFor,
@@ -39,6 +39,7 @@ export function createContext(params: CreateContextParams): StepContextRuntime {
     retry,
     snooze,
     discard,
+    uncertain,
     self: definition.self,
     run: {
       id: run.id,

@@ -5,11 +5,11 @@ import type { Registry } from '../core/registry.ts'
 import { isTerminal } from '../core/status.ts'
 import type { ClaimedRun, ClaimReply, ClaimRequest, CommittedOutcome, EngineStore, FlushedOutcome, Peek } from '../core/store.ts'
 import type { Budget } from '../core/tick.ts'
+import { continued, refused } from './committed.ts'
 import type { HandlerSurroundings } from './context.ts'
 import { Hand, type InHand, isLeaving } from './hand.ts'
 import { LonelyTurns, ROOM_PATIENCE_MS } from './lonely-turns.ts'
 import { createTally, type Tally } from './report.ts'
-import { continued, refused } from './settle.ts'
 import { FLUSH_RESERVE_MS, type Stage, startRun } from './start-run.ts'
 
 export interface InvocationParams {

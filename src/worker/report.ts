@@ -17,6 +17,8 @@ export function createTally(): Tally {
     retried: 0,
     discarded: 0,
     cancelled: 0,
+    uncertain: 0,
+    held: 0,
     released: 0,
     stale: 0,
     rescued: 0,
@@ -26,6 +28,7 @@ export function createTally(): Tally {
     count(outcome, answer) {
       if (answer.kind === 'stale') this.stale += 1
       else if (outcome.kind === 'release') this.released += 1
+      else if (answer.status === 'uncertain') this.uncertain += 1
       else if (outcome.kind === 'retry') this.retried += 1
       else if (answer.status === 'completed') this.completed += 1
       else if (answer.status === 'failed') this.failed += 1

@@ -8,6 +8,7 @@ import { type StoredJson, toStored } from '../core/json.ts'
 import { toNewRun } from '../core/new-run.ts'
 import {
   type CommitStatement,
+  type DiscardOutcome,
   type DoneOutcome,
   type FailOutcome,
   isNonRetryable,
@@ -18,6 +19,7 @@ import {
   type TerminalCause,
   toOutcome,
   toRunError,
+  type UncertainOutcome,
   type WaitOutcome,
 } from '../core/outcome.ts'
 import type { Registry } from '../core/registry.ts'
@@ -62,7 +64,9 @@ async function settleFailure(params: SettleParams, thrown: unknown, code: string
   const error = toRunError(thrown, code)
   if (UNSTORABLE.some((unstorable) => isPawlError(thrown, unstorable))) return failed(params, error, 'unstorable')
   if (isNonRetryable(thrown)) return failed(params, error, 'declined')
-  const { onError } = params.definition
+  const { onError, onTimeout } = params.definition
+  if (code === 'timeout' && onTimeout === 'fail') return failed(params, error, 'timeout')
+  if (code === 'timeout' && onTimeout === 'uncertain') return uncertain(params, error, { evidence: null, commit: undefined })
   if (onError === undefined) return byPolicy(params, error, thrown)
   try {
     const decision = await onError(params.contextFor({ error, thrown }))
@@ -100,6 +104,7 @@ interface Parts {
   readonly keeps?: boolean
   readonly yields?: boolean
   readonly commit?: readonly CommitStatement[] | undefined
+  readonly uncertainty?: string | null
 }
 
 function committed(params: SettleParams, kind: OutcomeKind, parts: Parts): CommittedOutcome {
@@ -122,6 +127,7 @@ function committed(params: SettleParams, kind: OutcomeKind, parts: Parts): Commi
     keeps: parts.keeps ?? false,
     yields: parts.yields ?? false,
     commit: parts.commit ?? [],
+    uncertainty: parts.uncertainty ?? null,
   }
 }
 
@@ -143,7 +149,9 @@ function toCommitted(params: SettleParams, outcome: RuntimeOutcome, error?: RunE
     case 'fail':
       return toFail(params, outcome)
     case 'discard':
-      return committed(params, 'discard', { status: 'discarded', error: { code: 'discarded', message: outcome.reason }, commit })
+      return discarded(params, outcome)
+    case 'uncertain':
+      return uncertain(params, { code: 'uncertain', message: outcome.reason }, outcome)
     case 'retry':
       return retryOutcome(params, outcome, error)
     case 'snooze': {
@@ -158,6 +166,30 @@ function toCommitted(params: SettleParams, outcome: RuntimeOutcome, error?: RunE
     }
     default:
       return toProgress(params, outcome)
+  }
+}
+
+function discarded(params: SettleParams, { reason, commit }: DiscardOutcome): CommittedOutcome {
+  const error: RunError = { code: 'discarded', message: reason, cause: 'discarded' }
+  return committed(params, 'discard', { status: 'discarded', error, commit })
+}
+
+/** Whatever its evidence is: a report that failed for that would be tried again, which is what it warns of. */
+function uncertain(
+  params: SettleParams,
+  error: RunError,
+  { evidence, commit }: Pick<UncertainOutcome, 'evidence' | 'commit'>,
+): CommittedOutcome {
+  const uncertainty = JSON.stringify({ by: 'handler', reason: error.message, evidence: toEvidence(evidence) })
+  return committed(params, 'uncertain', { status: 'uncertain', error, uncertainty, commit })
+}
+
+function toEvidence(evidence: unknown): unknown {
+  try {
+    const { text } = toStored(evidence, { field: 'evidence', maxBytes: MAX_PAYLOAD_BYTES, code: 'invalid_error' })
+    return JSON.parse(text)
+  } catch (error) {
+    return { notStored: toRunError(error).message }
   }
 }
 
@@ -264,92 +296,4 @@ async function childrenOf(params: SettleParams, outcome: JoinOutcome): Promise<r
 function neededOf(outcome: JoinOutcome): number | null {
   if (outcome.need === 'all') return null
   return outcome.need === 'any' ? 1 : outcome.need
-}
-
-/** The run goes on in this invocation, on the claim it holds: the same commit, but it stays ours. */
-export function asContinuation(outcome: CommittedOutcome): CommittedOutcome {
-  return { ...outcome, kind: 'continue', status: 'running', delayMs: null }
-}
-
-/** Given back untouched: it was claimed and never started. */
-export function released(run: ClaimedRun): CommittedOutcome {
-  return {
-    run,
-    kind: 'release',
-    status: 'pending',
-    step: null,
-    state: null,
-    payloadBytes: null,
-    result: null,
-    error: null,
-    delayMs: null,
-    until: null,
-    awaits: null,
-    join: null,
-    elapsedMs: 0,
-    attempt: attemptOf(run),
-    keeps: false,
-    yields: false,
-    commit: [],
-  }
-}
-
-/** Ends a run that must not be started again: cancelled meanwhile, or killed its host too often. */
-export function ended(run: ClaimedRun, cause: 'cancelled' | 'lost'): CommittedOutcome {
-  const error: RunError =
-    cause === 'cancelled'
-      ? { code: 'cancelled', message: 'The run was cancelled.', cause }
-      : {
-          code: 'lost',
-          message: `The host of this run went away ${run.losses} times while it was running, without an outcome. It may have run out of memory or time: see what step "${run.step}" needs.`,
-          cause,
-        }
-  const base = released(run)
-  return {
-    ...base,
-    kind: cause === 'cancelled' ? 'cancel' : 'fail',
-    status: cause === 'cancelled' ? 'cancelled' : 'failed',
-    error: JSON.stringify(error),
-    attempt: run.failures + run.losses,
-  }
-}
-
-/** The run as it is after a committed `continue`: in the next step, with nothing of the wait that led to this one. */
-export function continued(outcome: CommittedOutcome): ClaimedRun {
-  const { run } = outcome
-  return {
-    ...run,
-    seq: run.seq + 1,
-    visit: run.visit + 1,
-    step: outcome.step ?? run.step,
-    state: outcome.state === null ? run.state : JSON.parse(outcome.state),
-    payloadBytes: outcome.payloadBytes ?? run.payloadBytes,
-    failures: 0,
-    losses: 0,
-    lonelyLosses: 0,
-    snoozes: 0,
-    awaits: [],
-    timedOut: false,
-    inbox: [],
-    inboxMore: false,
-    joinSeq: null,
-    children: [],
-    childrenMore: false,
-  }
-}
-
-/** The failure of a run whose outcome the database refused. */
-export function refused(outcome: CommittedOutcome, error: unknown): CommittedOutcome {
-  const message = error instanceof Error ? error.message : String(error)
-  return {
-    ...released(outcome.run),
-    kind: 'fail',
-    status: 'failed',
-    elapsedMs: outcome.elapsedMs,
-    error: JSON.stringify({
-      code: 'uncommittable',
-      message: `The database refused this outcome: ${message}`,
-      cause: 'unstorable',
-    }),
-  }
 }

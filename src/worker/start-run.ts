@@ -1,11 +1,11 @@
 import type { AnyDefinition } from '../core/definition.ts'
 import type { ClaimedRun, CommittedOutcome } from '../core/store.ts'
+import { asContinuation, ended, released } from './committed.ts'
 import { executeStep } from './execute.ts'
 import type { InHand } from './hand.ts'
 import type { InvocationParams } from './invocation.ts'
 import { toLeaseMs } from './lease.ts'
 import { loadSatellites } from './satellites.ts'
-import { asContinuation, ended, released } from './settle.ts'
 
 /** Losses alone after which a run is ended as lost. A first loss among others is free: it may be a neighbour's doing. */
 const MAX_LONELY_LOSSES = 3
@@ -33,12 +33,17 @@ export function startRun(stage: Stage, held: InHand): void {
   const definition = registry.find(run.definition, run.version)
   if (stage.stopping || definition === undefined) stage.post(held, released(run))
   else if (run.cancelRequested) stage.post(held, ended(run, 'cancelled'))
-  else if (run.lonelyLosses >= MAX_LONELY_LOSSES) stage.post(held, ended(run, 'lost'))
+  else if (isLost(run)) stage.post(held, ended(run, 'lost'))
   else if (!run.inboxMore && !run.childrenMore) execute(stage, held, run, definition)
   else {
     const loading = loadSatellites(store, run)
     loading.then((whole) => execute(stage, held, whole, definition)).catch((error) => stage.fail(error))
   }
+}
+
+/** A run that agreed on a number of replays was made uncertain when they were used up. */
+function isLost({ lonelyLosses, policy }: ClaimedRun): boolean {
+  return lonelyLosses >= MAX_LONELY_LOSSES && policy.maxReplays === undefined
 }
 
 /** `run`: what is held, with all that belongs to it. */

@@ -4,7 +4,7 @@ import { randomUuid } from '../../src/core/ids.ts'
 import { toNewRun } from '../../src/core/new-run.ts'
 import type { ClaimedRun, ClaimRequest, CommittedOutcome, NewRun } from '../../src/core/store.ts'
 import { LaneMemory, type StoreContext } from '../../src/db/context.ts'
-import { released } from '../../src/worker/settle.ts'
+import { released } from '../../src/worker/committed.ts'
 import type { TestEngine } from '../support/engine.ts'
 
 export function claimRequest(engine: TestEngine, request: Partial<ClaimRequest> = {}): ClaimRequest {

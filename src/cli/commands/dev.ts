@@ -57,6 +57,8 @@ const TOLD = [
   'retried',
   'discarded',
   'cancelled',
+  'uncertain',
+  'held',
   'released',
   'stale',
   'rescued',

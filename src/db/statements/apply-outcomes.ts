@@ -6,7 +6,7 @@ export interface ApplyOutcomesParams {
   readonly ids: readonly string[]
   readonly seqs: readonly number[]
   readonly claimIds: readonly string[]
-  /** next, continue, wait, join, done, fail, retry, snooze, discard, cancel, release */
+  /** next, continue, wait, join, done, fail, retry, snooze, discard, cancel, release, uncertain */
   readonly outcomes: readonly string[]
   readonly statuses: readonly string[]
   /** The step that had this outcome, and the one that follows (null: the same). */
@@ -33,7 +33,7 @@ const AT = 'coalesce($1::timestamptz, now())'
  * Commits outcomes of claimed runs, each under its guard (run, claim, seq) and only while the claim's lease lasts. What hangs off an
  * outcome in later statements of the batch finds it by its history row, written here. Answers only the exceptions: rows that were
  * not changed (`applied_before` when history holds that transition of that claim, else stale), and those that ended otherwise than
- * asked because a cancellation had been requested.
+ * asked because a cancellation had been requested. What is `firm` keeps its status beside a requested cancellation: an end, and uncertainty.
  *
  * What many outcomes of a batch share is sent once, as a kind; what few of them have is read by subscript. Rows are changed in the
  * order given, so ids in order are locked in order.
@@ -43,7 +43,7 @@ export const applyOutcomes = defineStatement<ApplyOutcomesParams>(
   (s) => `
 WITH alive AS MATERIALIZED (SELECT c.id FROM ${s}.claims c WHERE c.id = ANY ((SELECT $4::uuid[])::uuid[]) AND c.lease_until - (SELECT ${AT}) > '0'),
 kinds AS (
-  SELECT k.*, k.outcome IN ('next', 'continue', 'wait', 'join') AS progress, k.status >= 'completed' AND k.status <= 'discarded' AS final,
+  SELECT k.*, k.outcome IN ('next', 'continue', 'wait', 'join') AS progress, k.status >= 'completed' AND k.status <= 'discarded' AS final, k.status >= 'completed' AS firm,
     CASE WHEN k.status IN ('waiting', 'failed', 'cancelled', 'discarded', 'uncertain') THEN k.status END AS notable,
     k.claim_id IN (SELECT a.id FROM alive a) AS alive
   FROM unnest((SELECT $4::uuid[]), (SELECT $5::int[]), (SELECT $6::text[]), (SELECT $7::${s}.run_status[]), (SELECT $8::text[]), (SELECT $9::text[]), (SELECT $10::int[]))
@@ -52,8 +52,8 @@ kinds AS (
 applied AS (
   UPDATE ${s}.runs r
   SET seq = r.seq + 1,
-      status = CASE WHEN k.final OR r.cancel_requested_at IS NULL THEN k.status ELSE 'cancelled' END,
-      notable = CASE WHEN k.final OR r.cancel_requested_at IS NULL THEN k.notable ELSE 'cancelled' END,
+      status = CASE WHEN k.firm OR r.cancel_requested_at IS NULL THEN k.status ELSE 'cancelled' END,
+      notable = CASE WHEN k.firm OR r.cancel_requested_at IS NULL THEN k.notable ELSE 'cancelled' END,
       claimed_by = CASE WHEN k.status = 'running' AND r.cancel_requested_at IS NULL THEN r.claimed_by END,
       available_at = CASE
         WHEN k.final OR k.outcome IN ('release', 'continue') THEN r.available_at
@@ -67,11 +67,11 @@ applied AS (
         WHEN ($14::float8[])[o.n] IS NULL OR k.status = 'pending' AND ($14::float8[])[o.n] <= 0 THEN NULL
         ELSE ${AT} + make_interval(secs => ($14::float8[])[o.n] / 1000)
       END,
-      finished_at = CASE WHEN k.final OR r.cancel_requested_at IS NOT NULL THEN ${AT} END,
+      finished_at = CASE WHEN k.final OR NOT k.firm AND r.cancel_requested_at IS NOT NULL THEN ${AT} END,
       updated_at = ${AT},
       step = coalesce(k.step, r.step),
       visit = r.visit + k.progress::int,
-      failures = CASE WHEN k.progress THEN 0 ELSE r.failures + (k.outcome IN ('retry', 'fail'))::int END,
+      failures = CASE WHEN k.progress THEN 0 ELSE r.failures + (k.outcome IN ('retry', 'fail', 'uncertain'))::int END,
       losses = CASE WHEN k.progress THEN 0 ELSE r.losses END,
       lonely_losses = CASE WHEN k.progress THEN 0 ELSE r.lonely_losses END,
       snoozes = CASE WHEN k.progress THEN 0 ELSE r.snoozes + (k.outcome = 'snooze')::int END,

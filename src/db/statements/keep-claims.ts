@@ -1,4 +1,5 @@
-import { CLOCK, defineStatement } from './statement.ts'
+import { EARLIER } from './resolve-run.ts'
+import { CLOCK, defineStatement, instantText } from './statement.ts'
 
 export interface ExtendClaimsParams {
   readonly now: string | null
@@ -37,6 +38,10 @@ WHERE r.id IS NULL OR r.claimed_by IS DISTINCT FROM i.claim_id OR r.cancel_reque
 const LONELY_PAUSE_SECONDS = 2
 const LONELY_PAUSE_FACTOR = 4
 
+/** The error of a run that is uncertain because its host went away. */
+const ABANDONED = `jsonb_build_object('code', 'abandoned', 'message',
+  format('The host of attempt %s of step "%s" went away without an outcome: whether its effect happened is not known.', r.failures + r.losses + 1, r.step))`
+
 /** A claim that was alone has got company, if the new one took something: a loss from now on may be the neighbour's doing. */
 export const endSolitude = defineStatement<{ readonly claimIds: readonly string[]; readonly newClaimId: string }>(
   'end_solitude',
@@ -60,20 +65,23 @@ export interface RescueLostParams {
  * lease first, SKIP LOCKED. The loss is nobody's transition in history: under the old claim it would pass for the outcome that comes too
  * late. The slots they held are given back at once; a run whose counter somebody else has locked is left to the next pass, since a
  * claim, with which this rides, never waits. The claim goes when none of its runs is left.
+ *
+ * A run whose agreed replays (`maxReplays`) are used up becomes uncertain here, whatever code is running: no build has to know of it.
  */
 export const rescueLost = defineStatement<RescueLostParams>(
   'rescue_lost',
   (s) => `
 WITH ${CLOCK},
 lapsed AS MATERIALIZED (
-  SELECT c.id, c.alone, c.run_ids FROM ${s}.claims c
+  SELECT c.id, c.alone, c.lease_until, c.run_ids FROM ${s}.claims c
   WHERE c.environment_id = (SELECT id FROM ${s}.environments WHERE name = $2::text) AND c.lease_until <= (SELECT at FROM clock)
   ORDER BY c.lease_until LIMIT (SELECT $3::int)
   FOR UPDATE OF c SKIP LOCKED
 ),
 held AS MATERIALIZED (
-  SELECT r.ctid AS place, r.id, r.claimed_by AS claim_id, r.updated_at AS since, i.alone OR r.losses > 0 AS lonely, r.gates
-  FROM (SELECT l.id AS claim_id, l.alone, x.run_id FROM lapsed l CROSS JOIN LATERAL unnest(l.run_ids) AS x(run_id)) i
+  SELECT r.ctid AS place, r.id, r.claimed_by AS claim_id, r.updated_at AS since, i.alone OR r.losses > 0 AS lonely, r.gates,
+    i.lease_until, coalesce(r.losses >= (r.policy->>'maxReplays')::int, false) AS uncertain
+  FROM (SELECT l.id AS claim_id, l.alone, l.lease_until, x.run_id FROM lapsed l CROSS JOIN LATERAL unnest(l.run_ids) AS x(run_id)) i
   JOIN ${s}.runs r ON r.id = i.run_id AND r.claimed_by = i.claim_id AND r.status = 'running'
   LIMIT (SELECT $3::int)
   FOR NO KEY UPDATE OF r SKIP LOCKED
@@ -92,19 +100,26 @@ given AS MATERIALIZED (
 ),
 rescued AS (
   UPDATE ${s}.runs r
-  SET status = 'pending', claimed_by = NULL, seq = r.seq + 1, losses = r.losses + 1, lonely_losses = r.lonely_losses + h.lonely::int, updated_at = clock.at,
-      available_at = clock.at, timer_at = CASE WHEN h.lonely THEN clock.at + make_interval(secs => ${LONELY_PAUSE_SECONDS} * power(${LONELY_PAUSE_FACTOR}, least(r.lonely_losses, 5))) END
+  SET status = CASE WHEN h.uncertain THEN 'uncertain' ELSE 'pending' END::${s}.run_status, notable = CASE WHEN h.uncertain THEN 'uncertain'::${s}.run_status END,
+      claimed_by = NULL, seq = r.seq + 1, losses = r.losses + 1, lonely_losses = r.lonely_losses + h.lonely::int, updated_at = clock.at,
+      available_at = clock.at, timer_at = CASE WHEN h.lonely AND NOT h.uncertain THEN clock.at + make_interval(secs => ${LONELY_PAUSE_SECONDS} * power(${LONELY_PAUSE_FACTOR}, least(r.lonely_losses, 5))) END,
+      error = CASE WHEN h.uncertain THEN ${ABANDONED} ELSE r.error END,
+      uncertainty = CASE WHEN h.uncertain THEN jsonb_build_object('since', ${instantText('clock.at')}, 'by', 'abandoned', 'step', r.step, 'visit', r.visit,
+        'attempt', r.failures + r.losses + 1, 'reason', ${ABANDONED}->>'message',
+        'evidence', jsonb_build_object('startedAt', ${instantText('h.since')}, 'leaseUntil', ${instantText('h.lease_until')}, 'claim', h.claim_id)) || ${EARLIER}
+        ELSE r.uncertainty END
   FROM clock, given h
   WHERE r.ctid = ANY (ARRAY(SELECT x.place FROM given x)) AND h.id = r.id AND r.status = 'running'
-  RETURNING r.id, r.seq, r.visit, r.failures, r.losses, r.step, r.gates, r.environment_id, r.lane_id, r.priority, r.available_at, r.position, r.hold, r.timer_at, r.updated_at
+  RETURNING r.id, r.seq, r.visit, r.failures, r.losses, r.step, r.gates, r.environment_id, r.lane_id, r.priority, r.available_at, r.position, r.hold, r.timer_at, r.updated_at, r.status, r.error
 ),
 recorded AS (
-  INSERT INTO ${s}.history (run_id, seq, visit, attempt, claimed_by, started_at, finished_at, step, outcome)
-  SELECT x.id, x.seq, x.visit, x.failures + x.losses, NULL, h.since, x.updated_at, x.step, 'lost' FROM rescued x JOIN held h ON h.id = x.id
+  INSERT INTO ${s}.history (run_id, seq, visit, attempt, claimed_by, started_at, finished_at, step, outcome, error)
+  SELECT x.id, x.seq, x.visit, x.failures + x.losses, NULL, h.since, x.updated_at, x.step,
+    CASE WHEN x.status = 'uncertain' THEN 'uncertain' ELSE 'lost' END, CASE WHEN x.status = 'uncertain' THEN x.error END FROM rescued x JOIN held h ON h.id = x.id
 ),
 windowed AS (
   INSERT INTO ${s}.ready (lane_id, priority, available_at, position, run_id)
-  SELECT -x.lane_id, x.priority, x.available_at, x.position, x.id FROM rescued x WHERE x.hold IS NULL AND x.timer_at IS NULL
+  SELECT -x.lane_id, x.priority, x.available_at, x.position, x.id FROM rescued x WHERE x.status = 'pending' AND x.hold IS NULL AND x.timer_at IS NULL
   ON CONFLICT DO NOTHING
 ),
 freed AS (

@@ -68,3 +68,8 @@ function keyOf(columns: readonly Column[], i: number): string {
   for (const column of columns) key += `${column[i] ?? ''}\n`
   return key
 }
+
+/** An instant as jsonb holds it: RFC 3339 in UTC with milliseconds, whatever the session's time zone. */
+export function instantText(expression: string): string {
+  return `to_char((${expression}) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`
+}
