@@ -8,6 +8,7 @@ import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import type { Guard } from './guards/guard.ts'
+import { GUARDS_OF_OPERATING } from './guards/of-operating.ts'
 import { GUARDS_OF_RACES } from './guards/of-races.ts'
 import { GUARDS_OF_VALUES } from './guards/of-values.ts'
 
@@ -18,7 +19,7 @@ interface Verdict {
 
 const root = fileURLToPath(new URL('../', import.meta.url))
 const words = process.argv.slice(2)
-const guards = [...GUARDS_OF_RACES, ...GUARDS_OF_VALUES].filter(({ guard, file, test }) =>
+const guards = [...GUARDS_OF_RACES, ...GUARDS_OF_VALUES, ...GUARDS_OF_OPERATING].filter(({ guard, file, test }) =>
   words.every((word) => `${guard} ${file} ${test}`.includes(word)),
 )
 

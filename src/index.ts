@@ -38,6 +38,7 @@ export type { Json, ReadBack } from './core/json.ts'
 export { type Limit, type LimitOptions, type LimitUse, limit } from './core/limit.ts'
 export type { LogFields, Logger } from './core/logger.ts'
 export { type Machine, type MachineOptions, machine } from './core/machine.ts'
+export type { OperatingCalls, PauseAnswer, RunPauseAnswer } from './core/operating.ts'
 export { type Call, type CommitStatement, NonRetryableError, nonRetryable, type Outcome, type RunError } from './core/outcome.ts'
 // a star, so that `declare module 'pawl' { interface Register { … } }` reaches it
 export * from './core/register.ts'

@@ -6,6 +6,7 @@ import { problemResponse } from './problem.ts'
 import { addApiKeyRoutes } from './routes/api-keys.ts'
 import { addHookRoutes } from './routes/hooks.ts'
 import { addOperationRoutes } from './routes/operations.ts'
+import { addPauseRoutes } from './routes/pauses.ts'
 import { addRunActionRoutes } from './routes/run-actions.ts'
 import { addRunRoutes } from './routes/runs.ts'
 import { addSignalRoutes } from './routes/signals.ts'
@@ -20,6 +21,7 @@ export function createApi(resolve: ResolveApiContext): Hono {
   const routing: Routing = { app, resolve, cache: new AccessCache() }
   addRunRoutes(routing)
   addRunActionRoutes(routing)
+  addPauseRoutes(routing)
   addSignalRoutes(routing)
   addOperationRoutes(routing)
   addApiKeyRoutes(routing)

@@ -13,7 +13,7 @@ function optionalInstant(ms: number | null): string | undefined {
   return ms === null ? undefined : toInstantText(ms)
 }
 
-function nullableInstant(ms: number | null): string | null {
+export function nullableInstant(ms: number | null): string | null {
   return ms === null ? null : toInstantText(ms)
 }
 

@@ -5,6 +5,7 @@ import { devCommand } from './commands/dev.ts'
 import { doctorCommand } from './commands/doctor.ts'
 import { keysCommand } from './commands/keys.ts'
 import { migrateCommand } from './commands/migrate.ts'
+import { pauseCommand, resumeCommand } from './commands/pauses.ts'
 import { runsCommand, showCommand, signalCommand, spawnCommand } from './commands/runs.ts'
 import { type Terminal, toTable } from './terminal.ts'
 
@@ -16,6 +17,8 @@ const COMMANDS: readonly Command[] = [
   signalCommand,
   runsCommand,
   showCommand,
+  pauseCommand,
+  resumeCommand,
   checkCommand,
   doctorCommand,
 ]

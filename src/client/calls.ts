@@ -1,4 +1,4 @@
-import { DEFAULT_TENANT, MAX_BATCH_ITEMS, MAX_VERSION } from '../core/bounds.ts'
+import { MAX_BATCH_ITEMS, MAX_VERSION } from '../core/bounds.ts'
 import type { Caller, Calls, SignalCall, SignalResult, SpawnCall, SpawnItem, SpawnResult } from '../core/calls.ts'
 import { explainDatabaseError } from '../core/database-errors.ts'
 import { toCall } from '../core/definition.ts'
@@ -8,33 +8,15 @@ import { isUuid } from '../core/ids.ts'
 import { toStored } from '../core/json.ts'
 import { checkInteger, checkName } from '../core/names.ts'
 import { type NewRunCall, toNewRun } from '../core/new-run.ts'
-import type { Registry } from '../core/registry.ts'
-import type { Admission, AdmissionStore, CancelAnswer, Delivery, NewRun, ReadingStore, RunRecord } from '../core/store.ts'
+import type { Admission, CancelAnswer, Delivery, NewRun, RunRecord } from '../core/store.ts'
 import { signalReceipt, spawnReceipt } from './idempotency.ts'
+import { createOperatingCalls } from './operating.ts'
 import { checkSignal } from './signal-check.ts'
 import { createSpawnBatcher, isRefusedData, type Settled, spawnBatch, toBatches } from './spawn-batches.ts'
-import { hostPacing, type Pacing, waitUntilStill } from './wait.ts'
+import { type CreateCallsOptions, explained, notFound, type Surroundings, tenantOf } from './surroundings.ts'
+import { hostPacing, waitUntilStill } from './wait.ts'
 
-export interface CallDefaults {
-  /** Where a caller has none. Default `default`. */
-  readonly tenant?: string | undefined
-  /** Attempts where neither the call nor the definition says. */
-  readonly maxAttempts?: number | undefined
-}
-
-export interface CreateCallsOptions {
-  readonly store: AdmissionStore & Pick<ReadingStore, 'getRun'>
-  readonly registry: Registry
-  readonly defaults?: CallDefaults | undefined
-  /** Called after a commit that may have made a run due: the moment to tick. Must not throw. */
-  readonly onCommit?: (() => void) | undefined
-  readonly pacing?: Pacing | undefined
-}
-
-interface Surroundings extends CreateCallsOptions {
-  readonly defaults: CallDefaults
-  readonly committed: () => void
-}
+export type { CallDefaults, CreateCallsOptions } from './surroundings.ts'
 
 /** What applications and the HTTP API call, over one store. Made per invocation: it holds nothing but what is being sent. */
 export function createCalls(options: CreateCallsOptions): Calls {
@@ -58,14 +40,10 @@ export function createCalls(options: CreateCallsOptions): Calls {
     signal: (call, caller) => sendSignal(around, call, caller),
     cancel: (id, caller) => cancel(around, id, caller),
     retry: (id, caller) => retry(around, id, caller),
+    ...createOperatingCalls(around),
     getRun,
     waitForRun: (id, waitMs, caller, signal) => waitUntilStill(() => getRun(id, caller), waitMs, pacing, signal),
   }
-}
-
-function tenantOf({ defaults }: Surroundings, caller: Caller | undefined): string {
-  const tenant = caller?.tenant ?? defaults.tenant
-  return tenant === undefined ? DEFAULT_TENANT : checkName(tenant, { field: 'tenant', code: 'invalid_request' })
 }
 
 async function prepare(around: Surroundings, call: SpawnCall, caller: Caller | undefined): Promise<NewRun> {
@@ -264,16 +242,4 @@ async function readRun(around: Surroundings, id: string, caller: Caller | undefi
   const run = await explained(reading, { asked: `Reading run ${id}`, writes: false })
   if (run === null) throw notFound(id)
   return run
-}
-
-function notFound(id: string): PawlError {
-  return new PawlError('not_found', `No run has the id ${JSON.stringify(String(id).slice(0, 60))}.`, { field: 'id' })
-}
-
-async function explained<T>(asking: Promise<T>, options: Parameters<typeof explainDatabaseError>[1]): Promise<T> {
-  try {
-    return await asking
-  } catch (error) {
-    throw explainDatabaseError(error, options)
-  }
 }

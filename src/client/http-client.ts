@@ -6,6 +6,7 @@ import type { RunError } from '../core/outcome.ts'
 import { isTerminal, type Status } from '../core/status.ts'
 import type { CancelAnswer, Page } from '../core/store.ts'
 import { exchange, type HttpExchangeOptions, toPawlProblem } from './http-exchange.ts'
+import { createOperationsClient, type OperationsClient } from './http-operations.ts'
 import type { NamedDefinition, RunResult, SignalArguments, SignalName, SignalOptions, SpawnOptions } from './typed-calls.ts'
 import { hostPacing, MAX_WAIT_MS } from './wait.ts'
 
@@ -115,7 +116,7 @@ export interface HistoryEntry {
 }
 
 /** The HTTP API, typed. Every call is one request; each throws PawlErrors with the codes of the API. */
-export interface HttpClient<P extends PawlTypes> {
+export interface HttpClient<P extends PawlTypes> extends OperationsClient {
   /** With an id or an idempotency key, a 503 that says when is asked again, twice at most. A lost reply is `unknown_outcome`. */
   spawn<K extends DefinitionName<P>>(
     name: K,
@@ -172,6 +173,7 @@ export function createClient<P extends PawlTypes>(options: CreateClientOptions):
       }),
     cancel: (id: string) => change(over, id, 'cancel', 'Cancelling'),
     retry: (id: string) => change(over, id, 'retry', 'Retrying'),
+    ...createOperationsClient(over),
   }
   return client as unknown as HttpClient<P>
 }

@@ -4,6 +4,7 @@ import type { SignalMap } from '../core/context.ts'
 import type { CallOptions, Definition, InputOf, ResultOf } from '../core/definition.ts'
 import { type Duration, toMs } from '../core/duration.ts'
 import { PawlError } from '../core/errors.ts'
+import type { OperatingCalls } from '../core/operating.ts'
 import type { Call, RunError } from '../core/outcome.ts'
 import type { In } from '../core/schema.ts'
 import type { Status } from '../core/status.ts'
@@ -63,7 +64,7 @@ export interface ResultOptions extends TenantOption {
 }
 
 /** Every call is one request, unless it waits. */
-export interface TypedCalls<D extends readonly NamedDefinition[]> {
+export interface TypedCalls<D extends readonly NamedDefinition[]> extends OperatingCalls {
   /**
    * Accepts one run. Spawns of the same moment share a request; each is answered after its commit. `created: false`: a live run holds
    * the key or has the id, and it is that one. Throws invalid_input, invalid_request, unknown_definition, payload_too_large, conflict,
@@ -117,8 +118,21 @@ export function createTypedCalls<const D extends readonly NamedDefinition[]>(cal
     cancel: async (id: string, options?: TenantOption) => calls().cancel(id, options),
     retry: async (id: string, options?: TenantOption) => calls().retry(id, options),
     run: async (id: string, options?: TenantOption) => calls().getRun(id, options),
+    ...passOn(calls),
   }
   return typed as TypedCalls<D>
+}
+
+/** What operators call is untyped by definition. */
+function passOn(calls: () => Calls): OperatingCalls {
+  return {
+    pauseQueue: async (name, caller) => calls().pauseQueue(name, caller),
+    resumeQueue: async (name, caller) => calls().resumeQueue(name, caller),
+    pauseDefinition: async (name, caller) => calls().pauseDefinition(name, caller),
+    resumeDefinition: async (name, caller) => calls().resumeDefinition(name, caller),
+    pauseRun: async (id, caller) => calls().pauseRun(id, caller),
+    resumeRun: async (id, caller) => calls().resumeRun(id, caller),
+  }
 }
 
 /** A call made by `with` has its delay in milliseconds. */

@@ -3,6 +3,7 @@
  * `api/`, which serves it. Every call is one database request unless it says otherwise.
  */
 import type { PawlError } from './errors.ts'
+import type { OperatingCalls } from './operating.ts'
 import type { Status } from './status.ts'
 import type { CancelAnswer, RunRecord } from './store.ts'
 
@@ -56,7 +57,7 @@ export interface Caller {
   readonly by?: string | undefined
 }
 
-export interface Calls {
+export interface Calls extends OperatingCalls {
   /** Throws invalid_input, invalid_request, unknown_definition, payload_too_large, idempotency_mismatch, conflict, unknown_outcome, database_unreachable. */
   spawn(call: SpawnCall, caller?: Caller): Promise<SpawnResult>
   /** One batch; an answer per item, in order. Items that are refused leave the others alone. */

@@ -2,6 +2,7 @@
  * The port between what the engine means and where it is kept. Implemented once, in `db/`, over any driver. Instants are epoch
  * milliseconds, payloads are JSON text: parsing and naming for people is the caller's.
  */
+import type { OperatingStore } from './operating.ts'
 import type { CommitStatement, RunError } from './outcome.ts'
 import type {
   ApiKeyRecord,
@@ -326,4 +327,4 @@ export interface ReadingStore {
   revokeApiKey(id: string, scope: Scope | null): Promise<boolean>
 }
 
-export type Store = AdmissionStore & EngineStore & ScheduleStore & ReadingStore
+export type Store = AdmissionStore & EngineStore & ScheduleStore & ReadingStore & OperatingStore

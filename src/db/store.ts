@@ -3,6 +3,7 @@ import type { Store } from '../core/store.ts'
 import { createAdmissionStore } from './admission.ts'
 import { LaneMemory, type StoreContext } from './context.ts'
 import { createEngineStore } from './engine.ts'
+import { createPausingStore } from './pausing.ts'
 import { createReadingStore } from './reading.ts'
 import { createScheduleStore } from './schedules.ts'
 
@@ -26,6 +27,7 @@ export function createStore(options: StoreOptions): Store {
     ...createAdmissionStore(context),
     ...createEngineStore(context),
     ...createScheduleStore(context),
+    ...createPausingStore(context),
     ...createReadingStore({ database, schema, environment, now }),
   }
 }

@@ -150,6 +150,20 @@ describe('pawl against a server', () => {
     expect(await call('signal', 'open')).toMatchObject({ code: 2 })
   })
 
+  test('C180 C181 pause and resume a queue, a definition and a run', async () => {
+    const { out: id } = await call('spawn', 'double', '{"n":1}', '--delay', '1h')
+    for (const target of [
+      ['definition', 'double'],
+      ['queue', 'default'],
+      ['run', id],
+    ] as const) {
+      expect(await call('pause', ...target)).toMatchObject({ code: 0, out: `${target.join(' ')}: paused` })
+      expect(await call('resume', ...target)).toMatchObject({ code: 0, out: `${target.join(' ')}: resumed` })
+    }
+    expect(await call('pause', 'planet', 'earth')).toMatchObject({ code: 2 })
+    expect(await call('pause', 'queue', 'earth')).toMatchObject({ code: 1, err: expect.stringContaining('(not_found)') })
+  })
+
   test('doctor finds nothing wrong here, and says what is wrong elsewhere', async () => {
     const well = await run(['doctor', '--url', fresh.connectionString, '--api', host.url])
     expect(well.out).not.toContain('FAIL')

@@ -309,7 +309,7 @@ describe('a spawn whose database fails', () => {
   const registry = createRegistry([mail])
   const failing = (error: unknown) => {
     const store = { ...unreachableStore, spawn: () => Promise.reject(error) }
-    return createCalls({ store, registry })
+    return createCalls({ store: store as never, registry })
   }
 
   test('says when the reply was lost, with the id to look for', async () => {
@@ -347,7 +347,7 @@ describe('a spawn whose database fails', () => {
         return Promise.resolve(runs.map(({ id }) => ({ kind: 'created', id, status: 'pending' }) as const))
       },
     }
-    const calls = createCalls({ store, registry })
+    const calls = createCalls({ store: store as never, registry })
     const keys = ['a', 'b', 'poison', 'c', 'd']
     const settled = await Promise.allSettled(keys.map((key) => calls.spawn({ definition: 'mail', input: TO, key })))
     expect(settled.map(({ status }) => status)).toEqual(['fulfilled', 'fulfilled', 'rejected', 'fulfilled', 'fulfilled'])
@@ -366,7 +366,7 @@ describe('a spawn whose database fails', () => {
         return Promise.resolve(runs.map(({ id }) => ({ kind: 'created', id, status: 'pending' }) as const))
       },
     }
-    const calls = createCalls({ store, registry })
+    const calls = createCalls({ store: store as never, registry })
     const items = await calls.spawnMany(Array.from({ length: 2_500 }, () => ({ definition: 'mail', input: TO })))
     const outcomes = items.map((item) => (item.ok ? 'created' : item.error.code))
     expect(outcomes[999]).toBe('created')

@@ -32,8 +32,9 @@ const AT = 'coalesce($1::timestamptz, now())'
 /**
  * Commits outcomes of claimed runs, each under its guard (run, claim, seq) and only while the claim's lease lasts. What hangs off an
  * outcome in later statements of the batch finds it by its history row, written here. Answers only the exceptions: rows that were
- * not changed (`applied_before` when history holds that transition of that claim, else stale), and those that ended otherwise than
- * asked because a cancellation had been requested. What is `firm` keeps its status beside a requested cancellation: an end, and uncertainty.
+ * not changed (`applied_before` when history holds that transition of that claim, else stale), and those that stand otherwise than asked
+ * because a cancellation had been requested, or because they are held and so do not go on here. What is `firm` keeps its status beside a
+ * requested cancellation: an end, and uncertainty.
  *
  * What many outcomes of a batch share is sent once, as a kind; what few of them have is read by subscript. Rows are changed in the
  * order given, so ids in order are locked in order.
@@ -52,9 +53,9 @@ kinds AS (
 applied AS (
   UPDATE ${s}.runs r
   SET seq = r.seq + 1,
-      status = CASE WHEN k.firm OR r.cancel_requested_at IS NULL THEN k.status ELSE 'cancelled' END,
+      status = CASE WHEN k.firm OR r.cancel_requested_at IS NULL THEN CASE WHEN k.status = 'running' AND r.hold IS NOT NULL THEN 'pending' ELSE k.status END ELSE 'cancelled' END,
       notable = CASE WHEN k.firm OR r.cancel_requested_at IS NULL THEN k.notable ELSE 'cancelled' END,
-      claimed_by = CASE WHEN k.status = 'running' AND r.cancel_requested_at IS NULL THEN r.claimed_by END,
+      claimed_by = CASE WHEN k.status = 'running' AND r.cancel_requested_at IS NULL AND r.hold IS NULL THEN r.claimed_by END,
       available_at = CASE
         WHEN k.final OR k.outcome IN ('release', 'continue') THEN r.available_at
         WHEN ($18::float8[])[o.n] IS NOT NULL THEN greatest(to_timestamp(($18::float8[])[o.n] / 1000), ${AT})
@@ -91,7 +92,7 @@ applied AS (
 recorded AS (
   INSERT INTO ${s}.history (run_id, seq, visit, attempt, claimed_by, started_at, finished_at, step, outcome, error)
   SELECT a.id, a.seq, a.visit, a.attempt, a.claim_id, a.updated_at - make_interval(secs => ($16::float8[])[a.n] / 1000), a.updated_at, a.from_step,
-    CASE WHEN a.status = a.asked THEN a.outcome ELSE 'cancel' END, ($13::text[])[a.n]::jsonb
+    CASE WHEN a.status = a.asked OR a.status = 'pending' THEN a.outcome ELSE 'cancel' END, ($13::text[])[a.n]::jsonb
   FROM applied a
 ),
 windowed AS (

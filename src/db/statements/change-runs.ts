@@ -107,7 +107,7 @@ before AS MATERIALIZED (
 retried AS (
   UPDATE ${s}.runs r
   SET status = 'pending', notable = NULL, seq = r.seq + 1, visit = r.visit + 1, failures = 0, losses = 0, lonely_losses = 0, snoozes = 0, finished_at = NULL, updated_at = clock.at,
-      available_at = clock.at, timer_at = NULL, cancel_requested_at = NULL, error = NULL, result = NULL,
+      available_at = clock.at, timer_at = NULL, cancel_requested_at = NULL, error = NULL, result = NULL, hold = NULL, hold_detail = NULL,
       parent_join_seq = CASE WHEN NOT EXISTS (
         SELECT FROM ${s}.runs p WHERE p.id = r.parent_id AND p.join_seq = r.parent_join_seq AND p.status = 'waiting') THEN r.parent_join_seq END
   FROM clock, before b

@@ -1,3 +1,4 @@
+import { PAUSE_LOCK_CLASS, pausedLane } from './change-pauses.ts'
 import { defineStatement, kindsOf } from './statement.ts'
 
 /** Where runs are put: the distinct (tenant, queue, definition, version) of a batch, few. The arrays are parallel. */
@@ -9,27 +10,33 @@ export interface LanesParams {
   readonly versions: readonly number[]
 }
 
+/** Whoever makes lanes then holds off, to its commit, those who pause: a lane made meanwhile would miss the pause. */
 export const ensureEnvironment = defineStatement<{ readonly environment: string }>(
   'ensure_environment',
   (s) => `
-INSERT INTO ${s}.environments (name)
-SELECT $1::text WHERE NOT EXISTS (SELECT FROM ${s}.environments WHERE name = $1::text)
-ON CONFLICT DO NOTHING
+WITH made AS (
+  INSERT INTO ${s}.environments (name)
+  SELECT $1::text WHERE NOT EXISTS (SELECT FROM ${s}.environments WHERE name = $1::text)
+  ON CONFLICT DO NOTHING
+)
+SELECT pg_advisory_xact_lock_shared(${PAUSE_LOCK_CLASS}, hashtext($1::text)) IS NULL AS locked
 `,
   (p) => [p.environment],
 )
 
-/** Makes the lanes that are new. A lane of a paused queue begins paused. */
+/** Makes the lanes that are new, after `ensureEnvironment`. A lane of a paused queue or definition begins paused. */
 export const ensureLanes = defineStatement<LanesParams>(
   'ensure_lanes',
   (s) => `
 INSERT INTO ${s}.lanes (environment_id, tenant, queue, definition, version, paused)
-SELECT e.id, n.tenant, n.queue, n.definition, n.version, coalesce((SELECT q.paused FROM ${s}.queues q WHERE q.environment_id = e.id AND q.name = n.queue), false)
-FROM unnest($2::text[], $3::text[], $4::text[], $5::int[]) AS n(tenant, queue, definition, version)
-JOIN ${s}.environments e ON e.name = $1::text
+SELECT n.environment_id, n.tenant, n.queue, n.definition, n.version, EXISTS (${pausedLane(s, 'n')})
+FROM (
+  SELECT e.id AS environment_id, i.* FROM unnest($2::text[], $3::text[], $4::text[], $5::int[]) AS i(tenant, queue, definition, version)
+  JOIN ${s}.environments e ON e.name = $1::text
+) n
 WHERE NOT EXISTS (
   SELECT FROM ${s}.lanes l
-  WHERE l.tenant = n.tenant AND l.environment_id = e.id AND l.queue = n.queue AND l.definition = n.definition AND l.version = n.version)
+  WHERE l.tenant = n.tenant AND l.environment_id = n.environment_id AND l.queue = n.queue AND l.definition = n.definition AND l.version = n.version)
 ORDER BY n.tenant, n.queue, n.definition, n.version
 ON CONFLICT DO NOTHING
 `,

@@ -1,0 +1,42 @@
+import type { RunPauseAnswer } from '../core/operating.ts'
+import { exchange, type HttpExchangeOptions } from './http-exchange.ts'
+
+/** How a queue or a definition stands after it was paused or resumed. */
+export interface PauseView {
+  readonly name: string
+  readonly did: 'paused' | 'already_paused' | 'resumed' | 'not_paused'
+  readonly paused: boolean
+  readonly by?: string
+  readonly since?: string
+}
+
+export type RunPauseView = Omit<RunPauseAnswer, 'hold'> & { readonly hold?: NonNullable<RunPauseAnswer['hold']> }
+
+/** What operators do. Each is one request and idempotent; a key needs the scope `ops`, for runs `runs:write` does. */
+export interface OperationsClient {
+  /** Nothing of the queue is claimed until it is resumed; what runs ends its step. */
+  pauseQueue(name: string): Promise<PauseView>
+  resumeQueue(name: string): Promise<PauseView>
+  pauseDefinition(name: string): Promise<PauseView>
+  resumeDefinition(name: string): Promise<PauseView>
+  /** Holds one run, which then takes signals but is not run. */
+  pauseRun(id: string): Promise<RunPauseView>
+  resumeRun(id: string): Promise<RunPauseView>
+}
+
+export function createOperationsClient(over: HttpExchangeOptions): OperationsClient {
+  const post = async <T>(path: string, asked: string): Promise<T> => {
+    const { body } = await exchange(over, { method: 'POST', path, repeatable: true, asked })
+    return body as T
+  }
+  const change = <T>(things: string, name: string, verb: 'pause' | 'resume') =>
+    post<T>(`/v1/${things}/${encodeURIComponent(name)}/${verb}`, `To ${verb} ${name}`)
+  return {
+    pauseQueue: (name) => change('queues', name, 'pause'),
+    resumeQueue: (name) => change('queues', name, 'resume'),
+    pauseDefinition: (name) => change('definitions', name, 'pause'),
+    resumeDefinition: (name) => change('definitions', name, 'resume'),
+    pauseRun: (id) => change('runs', id, 'pause'),
+    resumeRun: (id) => change('runs', id, 'resume'),
+  }
+}

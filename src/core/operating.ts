@@ -1,0 +1,61 @@
+/** What people and monitors ask of a running installation: the ports between `client/`, `api/` and `db/` for it. */
+import type { Caller } from './calls.ts'
+import type { Status } from './status.ts'
+import type { Scope } from './store.ts'
+
+/** Where a pause applies: to all runs of a queue, to all of a definition whatever their version, or to one run. */
+export type LanePauseKind = 'queue' | 'definition'
+
+/** What pausing or resuming a queue or a definition came to. `paused`: it is, whoever paused it; `by` and `since` tell of that pause. */
+export interface PauseAnswer {
+  readonly did: 'paused' | 'already_paused' | 'resumed' | 'not_paused'
+  readonly paused: boolean
+  readonly by: string | null
+  /** Epoch milliseconds. */
+  readonly since: number | null
+}
+
+/**
+ * What pausing or resuming a run came to. A run that is `running` when it is paused ends its step first. `already_held`: it stands still for
+ * another reason, which `hold` names.
+ */
+export interface RunPauseAnswer {
+  readonly id: string
+  readonly did: 'paused' | 'already_paused' | 'already_held' | 'resumed' | 'not_paused' | 'already_ended'
+  readonly status: Status
+  readonly hold: { readonly reason: string; readonly by?: string; readonly since?: string } | null
+}
+
+export interface PauseRequest {
+  readonly kind: LanePauseKind
+  readonly name: string
+  /** Null: of all tenants. */
+  readonly tenant: string | null
+  readonly by: string | null
+  /** The code knows the name: it may be paused before its first run. */
+  readonly declared: boolean
+}
+
+/** One batch each. */
+export interface OperatingStore {
+  /** Null: nobody knows the name. */
+  pause(request: PauseRequest): Promise<PauseAnswer | null>
+  resume(request: PauseRequest): Promise<PauseAnswer | null>
+  /** Null: no such run of this tenant. */
+  pauseRun(id: string, scope: Scope & { readonly by: string | null }): Promise<RunPauseAnswer | null>
+  resumeRun(id: string, scope: Scope): Promise<RunPauseAnswer | null>
+}
+
+/** What an operator calls. One request each. A caller without a tenant speaks for all of them where queues and definitions are concerned. */
+export interface OperatingCalls {
+  /** Nothing of it is claimed until it is resumed; what runs ends its step. Idempotent. Throws not_found for a name that nobody knows. */
+  pauseQueue(name: string, caller?: Caller): Promise<PauseAnswer>
+  resumeQueue(name: string, caller?: Caller): Promise<PauseAnswer>
+  /** The same for a definition, whatever the version. */
+  pauseDefinition(name: string, caller?: Caller): Promise<PauseAnswer>
+  resumeDefinition(name: string, caller?: Caller): Promise<PauseAnswer>
+  /** Holds one run: it takes signals and its timers go on, but it is not run. Idempotent. Throws not_found. */
+  pauseRun(id: string, caller?: Caller): Promise<RunPauseAnswer>
+  /** Puts it back where it was, whatever held it. Idempotent. Throws not_found. */
+  resumeRun(id: string, caller?: Caller): Promise<RunPauseAnswer>
+}
