@@ -33,6 +33,7 @@ export {
 export type { CallOptions, CommonOptions, Definition, InputOf, ResultOf } from './core/definition.ts'
 export type { Duration } from './core/duration.ts'
 export { ERROR_CODES, type ErrorCode, type ErrorItem, type ErrorKind, isPawlError, PawlError } from './core/errors.ts'
+export type { ExplainReason, Explanation } from './core/explain.ts'
 export { type Job, type JobOptions, job } from './core/job.ts'
 export type { Json, ReadBack } from './core/json.ts'
 export { type Limit, type LimitOptions, type LimitUse, limit } from './core/limit.ts'

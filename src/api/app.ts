@@ -4,6 +4,7 @@ import { AccessCache } from './access.ts'
 import type { ResolveApiContext } from './api-context.ts'
 import { problemResponse } from './problem.ts'
 import { addApiKeyRoutes } from './routes/api-keys.ts'
+import { addExplainRoutes } from './routes/explain.ts'
 import { addHookRoutes } from './routes/hooks.ts'
 import { addOperationRoutes } from './routes/operations.ts'
 import { addPauseRoutes } from './routes/pauses.ts'
@@ -22,6 +23,7 @@ export function createApi(resolve: ResolveApiContext): Hono {
   addRunRoutes(routing)
   addRunActionRoutes(routing)
   addPauseRoutes(routing)
+  addExplainRoutes(routing)
   addSignalRoutes(routing)
   addOperationRoutes(routing)
   addApiKeyRoutes(routing)

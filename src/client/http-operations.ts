@@ -1,3 +1,4 @@
+import type { ExplainReason } from '../core/explain.ts'
 import type { RunPauseAnswer } from '../core/operating.ts'
 import { exchange, type HttpExchangeOptions } from './http-exchange.ts'
 
@@ -12,6 +13,15 @@ export interface PauseView {
 
 export type RunPauseView = Omit<RunPauseAnswer, 'hold'> & { readonly hold?: NonNullable<RunPauseAnswer['hold']> }
 
+/** Why a run is not moving; the members beside these say which, by reason. Instants are RFC 3339. */
+export interface ExplanationView {
+  readonly reason: ExplainReason
+  readonly detail: string
+  readonly since: string
+  readonly until?: string
+  readonly [member: string]: unknown
+}
+
 /** What operators do. Each is one request and idempotent; a key needs the scope `ops`, for runs `runs:write` does. */
 export interface OperationsClient {
   /** Nothing of the queue is claimed until it is resumed; what runs ends its step. */
@@ -22,6 +32,8 @@ export interface OperationsClient {
   /** Holds one run, which then takes signals but is not run. */
   pauseRun(id: string): Promise<RunPauseView>
   resumeRun(id: string): Promise<RunPauseView>
+  /** Why it is not moving. */
+  explain(id: string): Promise<ExplanationView>
 }
 
 export function createOperationsClient(over: HttpExchangeOptions): OperationsClient {
@@ -38,5 +50,10 @@ export function createOperationsClient(over: HttpExchangeOptions): OperationsCli
     resumeDefinition: (name) => change('definitions', name, 'resume'),
     pauseRun: (id) => change('runs', id, 'pause'),
     resumeRun: (id) => change('runs', id, 'resume'),
+    explain: async (id) => {
+      const path = `/v1/runs/${encodeURIComponent(id)}/explain`
+      const { body } = await exchange(over, { method: 'GET', path, repeatable: true, asked: `Explaining run ${id}` })
+      return body as ExplanationView
+    },
   }
 }

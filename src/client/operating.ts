@@ -1,5 +1,6 @@
 import type { Caller } from '../core/calls.ts'
 import { PawlError } from '../core/errors.ts'
+import { type Explanation, explainRecord } from '../core/explain.ts'
 import { isUuid } from '../core/ids.ts'
 import { checkName } from '../core/names.ts'
 import type { LanePauseKind, OperatingCalls, OperatingStore, PauseAnswer, RunPauseAnswer } from '../core/operating.ts'
@@ -14,6 +15,7 @@ export function createOperatingCalls(around: Surroundings): OperatingCalls {
     resumeDefinition: (name, caller) => changePause(around, 'resume', { kind: 'definition', name, caller }),
     pauseRun: (id, caller) => changeHold(around, 'pauseRun', id, caller),
     resumeRun: (id, caller) => changeHold(around, 'resumeRun', id, caller),
+    explain: (id, caller) => explain(around, id, caller),
   }
 }
 
@@ -54,4 +56,12 @@ async function changeHold(
   // a slot may be free, or the run due
   if (answer.did === 'resumed' || answer.did === 'paused') around.committed()
   return answer
+}
+
+async function explain(around: Surroundings, id: string, caller: Caller | undefined): Promise<Explanation> {
+  const tenant = tenantOf(around, caller)
+  if (!isUuid(id)) throw notFound(id)
+  const record = await explained(around.store.explain(id, { tenant }), { asked: `Reading run ${id}`, writes: false })
+  if (record === null) throw notFound(id)
+  return explainRecord(record, around.registry)
 }

@@ -132,6 +132,7 @@ function passOn(calls: () => Calls): OperatingCalls {
     resumeDefinition: async (name, caller) => calls().resumeDefinition(name, caller),
     pauseRun: async (id, caller) => calls().pauseRun(id, caller),
     resumeRun: async (id, caller) => calls().resumeRun(id, caller),
+    explain: async (id, caller) => calls().explain(id, caller),
   }
 }
 

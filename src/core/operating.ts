@@ -1,5 +1,6 @@
 /** What people and monitors ask of a running installation: the ports between `client/`, `api/` and `db/` for it. */
 import type { Caller } from './calls.ts'
+import type { ExplainRecord, Explanation } from './explain.ts'
 import type { Status } from './status.ts'
 import type { Scope } from './store.ts'
 
@@ -44,6 +45,8 @@ export interface OperatingStore {
   /** Null: no such run of this tenant. */
   pauseRun(id: string, scope: Scope & { readonly by: string | null }): Promise<RunPauseAnswer | null>
   resumeRun(id: string, scope: Scope): Promise<RunPauseAnswer | null>
+  /** Null: no such run of this tenant. */
+  explain(id: string, scope: Scope): Promise<ExplainRecord | null>
 }
 
 /** What an operator calls. One request each. A caller without a tenant speaks for all of them where queues and definitions are concerned. */
@@ -58,4 +61,6 @@ export interface OperatingCalls {
   pauseRun(id: string, caller?: Caller): Promise<RunPauseAnswer>
   /** Puts it back where it was, whatever held it. Idempotent. Throws not_found. */
   resumeRun(id: string, caller?: Caller): Promise<RunPauseAnswer>
+  /** Why it is not moving: one exact reason, who or what is in the way, since when, and when it ends by itself. Throws not_found. */
+  explain(id: string, caller?: Caller): Promise<Explanation>
 }

@@ -3,6 +3,7 @@ import type { Store } from '../core/store.ts'
 import { createAdmissionStore } from './admission.ts'
 import { LaneMemory, type StoreContext } from './context.ts'
 import { createEngineStore } from './engine.ts'
+import { explain } from './explaining.ts'
 import { createPausingStore } from './pausing.ts'
 import { createReadingStore } from './reading.ts'
 import { createScheduleStore } from './schedules.ts'
@@ -29,6 +30,7 @@ export function createStore(options: StoreOptions): Store {
     ...createScheduleStore(context),
     ...createPausingStore(context),
     ...createReadingStore({ database, schema, environment, now }),
+    explain: (id, scope) => explain({ database, schema, environment, now }, id, scope),
   }
 }
 

@@ -32,7 +32,7 @@ describe('pausing over HTTP', () => {
     }
   })
 
-  test('C181 one run: shows its hold, and a list does too', async () => {
+  test('C181 C263 one run: shows its hold, is explained by it, and a list does too', async () => {
     const { send } = subject
     const id = await spawn()
     const hold = { reason: 'paused', by: 'root', since: INSTANT }
@@ -41,6 +41,11 @@ describe('pausing over HTTP', () => {
       body: { id, did: 'paused', status: 'pending', hold },
     })
     expect((await send('GET', `/v1/runs/${id}`)).body.hold).toEqual(hold)
+    const explained = await send('GET', `/v1/runs/${id}/explain`)
+    expect(explained).toMatchObject({
+      status: 200,
+      body: { reason: 'run_paused', by: 'root', since: INSTANT, detail: expect.any(String) },
+    })
     expect((await send('GET', '/v1/runs?status=pending')).body.items).toMatchObject([{ id, hold }])
     expect((await send('POST', `/v1/runs/${id}/resume`)).body).toEqual({ id, did: 'resumed', status: 'pending' })
     await send('POST', '/v1/tick')
@@ -77,6 +82,7 @@ describe('pausing over HTTP', () => {
     expect(await client.resumeDefinition('greet')).toMatchObject({ did: 'resumed' })
     const id = await spawn()
     expect(await client.pauseRun(id)).toMatchObject({ did: 'paused', hold: { reason: 'paused' } })
+    expect(await client.explain(id)).toMatchObject({ reason: 'run_paused', by: 'root' })
     expect(await client.resumeRun(id)).toMatchObject({ did: 'resumed' })
   })
 })

@@ -133,15 +133,16 @@ function toStatuses(text: string | undefined): readonly Status[] | undefined {
 export const showCommand: Command = {
   name: 'show',
   takes: '<id>',
-  does: 'shows a run and what happened to it',
+  does: 'shows a run, what happened to it, and why it is not moving',
   options: { ...API_OPTIONS, ...JSON_OPTION },
   run: async (call) => {
     const id = required(call, 0, 'id')
     const client = apiClient(call)
     const run = await client.run(id)
-    const { items } = await client.history(id, { limit: 500 })
-    const lines = call.flag('json') ? [JSON.stringify({ ...run, history: items })] : describe(run, items)
+    const [{ items }, why] = await Promise.all([client.history(id, { limit: 500 }), client.explain(id)])
+    const lines = call.flag('json') ? [JSON.stringify({ ...run, why, history: items })] : describe(run, items)
     for (const line of lines) call.terminal.print(line)
+    if (!call.flag('json')) call.terminal.print(`\n${why.reason}: ${why.detail}`)
     return 0
   },
 }

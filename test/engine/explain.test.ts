@@ -1,0 +1,188 @@
+import { describe, expect, test } from 'vitest'
+import * as z from 'zod'
+import { createCalls } from '../../src/client/calls.ts'
+import { job } from '../../src/core/job.ts'
+import { limit } from '../../src/core/limit.ts'
+import { machine } from '../../src/core/machine.ts'
+import { moment, sharedEngines, type TestEngine } from '../support/engine.ts'
+
+const MINUTE = 60_000
+const quick = job({ name: 'quick', queue: 'quicks', input: z.number(), run: ({ input }) => input })
+const future = job({ name: 'quick', version: 2, queue: 'quicks', input: z.number(), run: ({ input }) => input })
+const perCustomer = limit('per-customer', { concurrency: 1 })
+const order = machine({
+  name: 'order',
+  state: z.object({}),
+  output: z.string(),
+  signals: { paid: z.object({}), refused: z.object({}) },
+  initial: 'wait',
+  steps: {
+    wait: ({ waitFor }) => waitFor(['paid', 'refused'], { goto: 'end', timeout: '1h' }),
+    end: ({ done }) => done('end'),
+  },
+})
+const parent = machine({
+  name: 'parent',
+  state: z.object({}),
+  output: z.string(),
+  initial: 'split',
+  steps: {
+    split: ({ join }) => join([quick.with(1), quick.with(2, { delay: '1d' }), quick.with(3, { delay: '1d' })], { goto: 'end' }),
+    end: ({ done }) => done('end'),
+  },
+})
+const definitions = [quick, order, parent]
+
+/** In one request, each time. */
+async function explain(engine: TestEngine, id: string) {
+  const before = engine.database.requests
+  const explanation = await createCalls({ store: engine.store, registry: engine.registry }).explain(id)
+  expect(engine.database.requests - before).toBe(1)
+  return explanation
+}
+
+describe('explain', () => {
+  const engines = sharedEngines()
+  const start = (options = {}) => engines.start({ definitions, frozen: true, ...options })
+
+  test('C187 C263 due, behind others, forgotten by the ticks, ended', async () => {
+    const engine = await start()
+    const spawnedAt = engine.clock()
+    const [first, second] = (await engine.spawnMany('quick', [1, 2])) as [string, string]
+    expect(await explain(engine, first)).toMatchObject({ reason: 'due', ahead: 0, since: spawnedAt })
+    expect(await explain(engine, second)).toMatchObject({ reason: 'behind_others', ahead: 1, since: spawnedAt })
+    engine.advance(3 * MINUTE)
+    expect(await explain(engine, first)).toMatchObject({ reason: 'no_tick', lastTickAt: null, source: null })
+    await engine.tick()
+    expect(await explain(engine, first)).toMatchObject({ reason: 'ended', status: 'completed', since: engine.clock() })
+    const tickedAt = engine.clock()
+    const third = await engine.spawnId('quick', 3)
+    engine.advance(3 * MINUTE)
+    expect(await explain(engine, third)).toMatchObject({
+      reason: 'no_tick',
+      lastTickAt: tickedAt,
+      source: 'test',
+      since: tickedAt,
+    })
+  })
+
+  test('C187 C263 not due, and until when', async () => {
+    const engine = await start()
+    const id = await engine.spawnId('quick', 1, { delay: '10m' })
+    expect(await explain(engine, id)).toMatchObject({ reason: 'not_due', until: engine.clock() + 10 * MINUTE })
+  })
+
+  test('C187 C263 its queue, its definition or itself is paused: by whom and since when', async () => {
+    const engine = await start()
+    const id = await engine.spawnId('quick', 1)
+    const request = { tenant: null, by: 'ada', declared: false }
+    const since = engine.clock()
+    const paused = { by: 'ada', since }
+    await engine.store.pause({ ...request, kind: 'definition', name: 'quick' })
+    expect(await explain(engine, id)).toMatchObject({ reason: 'definition_paused', ...paused })
+    await engine.store.pause({ ...request, kind: 'queue', name: 'quicks' })
+    expect(await explain(engine, id)).toMatchObject({ reason: 'queue_paused', ...paused })
+    await engine.store.pauseRun(id, { tenant: 'default', by: 'ada' })
+    expect(await explain(engine, id)).toMatchObject({ reason: 'run_paused', ...paused })
+  })
+
+  test('C187 C263 a gate is full: its limit, its partition, who holds it', async () => {
+    const [entered, release] = [moment(), moment()]
+    const limited = job({
+      name: 'limited',
+      input: z.string(),
+      limits: [perCustomer.by((input: string) => input)],
+      run: async () => {
+        entered.happen()
+        await release.promise
+      },
+    })
+    const engine = await start({ definitions: [limited] })
+    const [holder, denied] = (await engine.spawnMany('limited', ['c1', 'c1'])) as [string, string]
+    const ticking = engine.tick()
+    await entered.promise
+    expect(await explain(engine, denied)).toMatchObject({
+      reason: 'gate_full',
+      limit: 'per-customer',
+      partition: 'c1',
+      capacity: 1,
+      holders: [holder],
+    })
+    expect(await explain(engine, holder)).toMatchObject({ reason: 'running', step: 'run', until: engine.clock() + 30_000 })
+    release.happen()
+    await ticking
+  })
+
+  test('C187 C263 a rate has no token before that instant', async () => {
+    const engine = await start()
+    const id = await engine.spawnId('quick', 1)
+    const dueAt = engine.clock() + 7_000
+    await engine.sql(`DELETE FROM pawl.ready WHERE run_id = $1`, [id])
+    await engine.sql(`UPDATE pawl.runs SET blocked_on = E'mails\\x1f' WHERE id = $1`, [id])
+    await engine.sql(
+      `WITH e AS (SELECT id FROM pawl.environments WHERE name = $1),
+      l AS (INSERT INTO pawl.limits (environment_id, name, burst, ms_per_token) SELECT id, 'mails', 1, 10000 FROM e)
+      INSERT INTO pawl.limit_counters (environment_id, gate, available, refilled_at, due_at) SELECT id, E'mails\\x1f', 0, $2, $2 FROM e`,
+      [engine.environment, new Date(dueAt).toISOString()],
+    )
+    expect(await explain(engine, id)).toMatchObject({ reason: 'rate', limit: 'mails', until: dueAt })
+  })
+
+  test('C187 C263 no code for it in this build', async () => {
+    const newer = await start({ definitions: [quick, future] })
+    const id = await newer.spawnId('quick', 1, { version: 2 })
+    const older = await start({ beside: newer })
+    expect(await explain(older, id)).toMatchObject({ reason: 'no_code', definition: 'quick', version: 2, known: [1] })
+    expect(await explain(newer, id)).toMatchObject({ reason: 'due' })
+  })
+
+  test('C187 C195 C263 it waits: for signals, for children, for a run, for an event', async () => {
+    const engine = await start()
+    const [signals, children] = [await engine.spawnId('order', {}), await engine.spawnId('parent', {})]
+    await engine.tick()
+    await engine.tick()
+    expect(await explain(engine, signals)).toMatchObject({
+      reason: 'waiting_signal',
+      names: ['paid', 'refused'],
+      until: engine.clock() + 60 * MINUTE,
+    })
+    const joined = await explain(engine, children)
+    expect(joined).toMatchObject({ reason: 'waiting_children', remaining: 2, children: [expect.any(String), expect.any(String)] })
+    if (joined.reason === 'waiting_children') {
+      const named = await Promise.all(joined.children.map((id) => engine.run(id)))
+      expect(named.map(({ status, parentId }) => [status, parentId])).toEqual(Array(2).fill(['pending', children]))
+    }
+    const wait = (topic: string) =>
+      engine.sql(
+        `INSERT INTO pawl.event_waits (tenant, environment_id, topic, run_id) SELECT 'default', environment_id, $2, id FROM pawl.runs WHERE id = $1`,
+        [signals, topic],
+      )
+    await wait('event:opened')
+    expect(await explain(engine, signals)).toMatchObject({ reason: 'waiting_event', names: ['opened'] })
+    await wait(`run:${children}`)
+    expect(await explain(engine, signals)).toMatchObject({ reason: 'waiting_run', names: [children] })
+  })
+
+  test('C187 C263 it was lost and runs alone, or its fate is uncertain, or its history does not fit', async () => {
+    const engine = await start()
+    const [lost, unsure, misfit] = (await engine.spawnMany('quick', [1, 2, 3])) as [string, string, string]
+    // as a rescue leaves it
+    await engine.sql('UPDATE pawl.ready SET lane_id = -lane_id WHERE run_id = $1', [lost])
+    await engine.sql('UPDATE pawl.runs SET losses = 1 WHERE id = $1', [lost])
+    expect(await explain(engine, lost)).toMatchObject({ reason: 'quarantine', losses: 1, ahead: 0 })
+    await engine.sql(`UPDATE pawl.runs SET status = 'uncertain', notable = 'uncertain' WHERE id = $1`, [unsure])
+    expect(await explain(engine, unsure)).toMatchObject({ reason: 'uncertain' })
+    await engine.sql(`UPDATE pawl.runs SET hold = 'mismatch', hold_detail = '{"step": "old"}' WHERE id = $1`, [misfit])
+    expect(await explain(engine, misfit)).toMatchObject({ reason: 'mismatch', held: { hold: 'mismatch', step: 'old' } })
+    await engine.sql(`UPDATE pawl.runs SET hold = 'environment' WHERE id = $1`, [misfit])
+    expect(await explain(engine, misfit)).toMatchObject({ reason: 'environment' })
+  })
+
+  test('C263 a run of another tenant, or none, is not explained', async () => {
+    const engine = await start()
+    const id = await engine.spawnId('quick', 1)
+    const calls = createCalls({ store: engine.store, registry: engine.registry })
+    await expect(calls.explain(id, { tenant: 'else' })).rejects.toMatchObject({ code: 'not_found' })
+    await expect(calls.explain('nonsense')).rejects.toMatchObject({ code: 'not_found' })
+  })
+})
