@@ -22,6 +22,10 @@ export const MAX_HEADER_VALUE_LENGTH = 2_048
 export const MAX_DURATION_MS = 3_155_760_000_000
 /** Items of one batch call, and children of one join. */
 export const MAX_BATCH_ITEMS = 10_000
+/** Events and signals that one step sends: each is told in a request of its own after the commit. */
+export const MAX_STEP_MESSAGES = 50
+/** Runs whose ends one wait is for: each is locked while the wait is committed. */
+export const MAX_AWAITED_RUNS = 100
 /** Statements of the user riding with one outcome: they share its transaction and its locks. */
 export const MAX_COMMIT_STATEMENTS = 50
 /** Parameters of one statement: a Bind message counts them in 16 bits. */
@@ -58,6 +62,10 @@ export const MAX_TIMEOUT_MS = 86_400_000
 export const LEASE_GRACE_MS = 15_000
 /** The least lease, in milliseconds: shorter ones lapse while a slow database answers. */
 export const MIN_LEASE_MS = 1_000
+/** How long an event is there for those who come later, in milliseconds: 7 days, as long as completed runs are. */
+export const DEFAULT_EVENT_RETENTION_MS = 604_800_000
+/** The least an event is kept, in milliseconds: long enough to be told to those who wait for it. */
+export const MIN_EVENT_RETENTION_MS = 1_000
 /** Snoozes of one run before it ends: a run that snoozes every minute lives for most of a day. */
 export const DEFAULT_MAX_SNOOZES = 1_000
 /** How long a completed run is kept, in milliseconds: 7 days. */

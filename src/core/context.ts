@@ -3,6 +3,7 @@ import type { Duration } from './duration.ts'
 import type { Logger } from './logger.ts'
 import type { RunHeaders } from './names.ts'
 import type {
+  Awaitable,
   Call,
   CommitOption,
   JoinGoal,
@@ -37,7 +38,7 @@ export type SignalOf<G extends SignalMap> = {
   [K in keyof G & string]: { readonly id: string; readonly name: K; readonly payload: Out<G[K]>; readonly receivedAt: string }
 }[keyof G & string]
 
-/** The signals that ended the wait, oldest first. */
+/** The signals and events that ended the wait, oldest first. */
 export interface Inbox<G extends SignalMap> {
   readonly all: readonly SignalOf<G>[]
   /** The oldest one of that name. */
@@ -64,9 +65,12 @@ export function createInbox(all: readonly ReceivedSignal[]): RuntimeInbox {
   return { all, first: (name) => all.find((signal) => signal.name === name) }
 }
 
+/** How a child stands, or another run that was waited for; what it gave, once it has ended. */
 export type ChildResult<R> = { readonly id: string; readonly definition: string; readonly key: string | undefined } & (
   | { readonly status: 'completed'; readonly result: R }
   | { readonly status: 'failed' | 'cancelled' | 'discarded'; readonly error: RunError }
+  /** It has not ended: the deadline came first, or fewer were needed. */
+  | { readonly status: 'pending' | 'running' | 'waiting' | 'uncertain'; readonly error?: undefined }
 )
 
 /** What is left of the invocation. */
@@ -127,14 +131,20 @@ export interface StepContext<St, G extends SignalMap, N extends string, R, E, I 
   readonly signals: Inbox<G>
   /** True when the wait or the join that led here ran out of time: a recorded fact, never an empty inbox. */
   readonly timedOut: boolean
-  /** Results of the children that `join` was entered with, in the order of its calls; of one definition, typed. */
+  /**
+   * The children that `join` was entered with, in the order of its calls, or the runs whose ends were waited for, as they ended; of one
+   * definition, typed. One that has not ended has its status as it is.
+   */
   children<C extends Definition<unknown, unknown>>(of: C): readonly ChildResult<ResultOf<C>>[]
   children(): readonly ChildResult<unknown>[]
   /** Commits the state and enters another step. */
   next(to: N, patch?: NextPatch<St>): Outcome<N, R, E>
-  /** Parks until one of the signals is in the inbox (it may be there already) or the timeout is over. */
-  waitFor(names: (keyof G & string) | readonly (keyof G & string)[], goal: WaitGoal<N, St>): Outcome<N, R, E>
-  /** Spawns the children and parks until enough of them have ended, in one commit. No children: goes on at once. */
+  /**
+   * Parks until one of the signals or events is in the inbox (it may be there already), one of the runs has ended (it may have already), or
+   * the timeout is over. Of each event a run is told once: waiting for it again waits for the next one of that name.
+   */
+  waitFor(names: Awaitable<keyof G & string> | readonly Awaitable<keyof G & string>[], goal: WaitGoal<N, St>): Outcome<N, R, E>
+  /** Spawns the children and parks until enough of them have ended, in one commit. No children: goes on at once. Late children change nothing. */
   join(calls: readonly Call[], goal: JoinGoal<N, St>): Outcome<N, R, E>
   /** Ends the run as completed. */
   done(result: R, options?: CommitOption): Outcome<N, R, E>

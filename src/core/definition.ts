@@ -73,6 +73,8 @@ export interface AnyDefinition {
   readonly state: Schema | undefined
   /** Has no prototype. */
   readonly signals: Readonly<Record<string, Schema>>
+  /** Has no prototype. */
+  readonly events: Readonly<Record<string, Schema>>
   readonly output: Schema | undefined
   readonly error: Schema | undefined
   readonly onError: RuntimeStep | undefined

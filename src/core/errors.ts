@@ -22,6 +22,7 @@ export const ERROR_CODES = {
   invalid_result: { kind: 'invalid', status: 422, title: 'The result does not match its schema or cannot be stored.' },
   invalid_error: { kind: 'invalid', status: 422, title: 'The error does not match its schema or cannot be stored.' },
   invalid_signal: { kind: 'invalid', status: 422, title: 'The signal is not declared or its payload does not match.' },
+  invalid_event: { kind: 'invalid', status: 422, title: 'The event is not declared or its payload does not match.' },
   invalid_outcome: { kind: 'invalid', status: 422, title: 'The step ended with an outcome that is not allowed.' },
   unknown_definition: { kind: 'invalid', status: 422, title: 'No definition has this name and version.' },
   unknown_queue: { kind: 'invalid', status: 422, title: 'No queue has this name.' },

@@ -88,12 +88,13 @@ export function job<
     input,
     state: undefined,
     signals: bareRecord<Schema>([]),
+    events: bareRecord<Schema>([]),
     output: checkSchema(options.output, field('output')),
     error: checkSchema(options.error, field('error')),
     onError: checkFunction(options.onError, field('onError')),
     initialState: undefined,
     upgrade: {},
-    outcomes: makeOutcomeFunctions({ definition: common.name, steps: new Set(), signals: new Set() }),
+    outcomes: makeOutcomeFunctions({ definition: common.name, steps: new Set(), signals: new Set(), events: new Set() }),
     self: definition,
   } satisfies AnyDefinition)
   return Object.freeze(definition)

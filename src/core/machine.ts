@@ -17,6 +17,7 @@ import { notAllowed } from './errors.ts'
 import { checkInteger, checkName } from './names.ts'
 import { makeOutcomeFunctions, type Outcome } from './outcome.ts'
 import { type In, isSchema, type Out, type Schema, type Stored } from './schema.ts'
+import { isTopic } from './topics.ts'
 
 type Handler<C, O> = (context: C) => O | Promise<O>
 
@@ -28,7 +29,8 @@ type ContextOf<
   Ou extends Schema,
   Er extends Schema,
   I extends Schema,
-> = StepContext<Out<St>, G, N, Out<Ou>, Out<Er>, In<I>, Out<I>>
+  Ev extends SignalMap,
+> = StepContext<Out<St>, G & Ev, N, Out<Ou>, Out<Er>, In<I>, Out<I>>
 
 export interface MachineOptions<
   Name extends string,
@@ -38,6 +40,7 @@ export interface MachineOptions<
   G extends SignalMap,
   Er extends Schema,
   I extends Schema,
+  Ev extends SignalMap,
 > extends CommonOptions<Out<I>, In<I>> {
   readonly name: Name
   /** The typed data of the machine: parsed whenever a step changes it and whenever a step is entered. */
@@ -48,25 +51,33 @@ export interface MachineOptions<
   readonly initialState?: ((input: Out<I>) => Out<St>) | undefined
   /** Signals it understands, each with the schema of its payload. */
   readonly signals?: G | undefined
+  /** Events it may wait for, broadcast to all by `emit`, each with the schema of its payload. None is called like one of its signals. */
+  readonly events?: Ev | undefined
   /** The result; when absent, `done(undefined)`, which reads back as null. */
   readonly output?: (Ou & Stored<Ou>) | undefined
   /** What `fail` takes besides a text. */
   readonly error?: Er | undefined
   readonly initial: NoInfer<N>
-  readonly steps: { [K in N]: Handler<ContextOf<St, G, NoInfer<N>, Ou, Er, I>, Outcome<NoInfer<N>, Out<Ou>, Out<Er>>> }
+  readonly steps: { [K in N]: Handler<ContextOf<St, G, NoInfer<N>, Ou, Er, I, Ev>, Outcome<NoInfer<N>, Out<Ou>, Out<Er>>> }
   /** Decides about a failed attempt; it may go anywhere. `undefined` leaves it to `retry`. */
   readonly onError?:
-    | Handler<ContextOf<St, G, NoInfer<N>, Ou, Er, I> & ErrorFacts<NoInfer<N>>, Outcome<NoInfer<N>, Out<Ou>, Out<Er>> | undefined>
+    | Handler<
+        ContextOf<St, G, NoInfer<N>, Ou, Er, I, Ev> & ErrorFacts<NoInfer<N>>,
+        Outcome<NoInfer<N>, Out<Ou>, Out<Er>> | undefined
+      >
     | undefined
   /** By older version: its state made into a state of this version, for runs that were begun there. */
   readonly upgrade?: Readonly<Record<number, (state: unknown) => Out<St>>> | undefined
 }
 
-export interface Machine<Name extends string, I, R, N extends string, G extends SignalMap> extends Definition<I, R> {
+// biome-ignore lint/complexity/noBannedTypes: no events at all
+export interface Machine<Name extends string, I, R, N extends string, G extends SignalMap, Ev extends SignalMap = {}>
+  extends Definition<I, R> {
   readonly kind: 'machine'
   readonly name: Name
   readonly steps: readonly N[]
   readonly signals: G
+  readonly events: Ev
 }
 
 /** What a result without a schema is, once stored: `undefined` reads back as null. */
@@ -82,24 +93,26 @@ export function machine<
   G extends SignalMap = {},
   Er extends Schema = Schema<never, never>,
   I extends Schema = St,
->(options: MachineOptions<Name, St, N, Ou, G, Er, I>): Machine<Name, In<I>, Result<Ou>, N, G> {
+  // biome-ignore lint/complexity/noBannedTypes: no events at all, so that naming one does not compile
+  Ev extends SignalMap = {},
+>(options: MachineOptions<Name, St, N, Ou, G, Er, I, Ev>): Machine<Name, In<I>, Result<Ou>, N, G, Ev> {
   const common = toCommonFields(options, 'machine')
   const field = (member: string): string => `machine "${common.name}".${member}`
   const steps = toSteps(options.steps, field('steps'))
   const signals = toSignals(options.signals ?? {}, field('signals'))
+  const events = toEvents(options.events ?? {}, signals, field('events'))
   const stepNames = Object.keys(steps) as N[]
-  const state = checkSchema(options.state, field('state'))
-  if (state === undefined)
-    throw notAllowed('invalid_configuration', { field: field('state'), got: state, allowed: 'a Standard Schema' })
+  const state = checkState(options.state, field('state'))
   const input = checkSchema(options.input, field('input')) ?? state
   checkCronInputs(common.triggers, input, field('triggers'))
-  const definition: Machine<Name, In<I>, Result<Ou>, N, G> = {
+  const definition: Machine<Name, In<I>, Result<Ou>, N, G, Ev> = {
     kind: 'machine',
     name: options.name,
     version: common.version,
     steps: Object.freeze(stepNames),
     // `{}` is what G is when no signals are given
     signals: options.signals ?? ({} as G),
+    events: options.events ?? ({} as Ev),
     with: (value, callOptions) =>
       toCall({ definition: common.name, version: common.version, input: value, options: callOptions }),
     get [definitionRuntime]() {
@@ -114,6 +127,7 @@ export function machine<
     input,
     state,
     signals,
+    events,
     output: checkSchema(options.output, field('output')),
     error: checkSchema(options.error, field('error')),
     onError: checkFunction(options.onError, field('onError')),
@@ -123,10 +137,17 @@ export function machine<
       definition: common.name,
       steps: new Set<string>(stepNames),
       signals: new Set(Object.keys(signals)),
+      events: new Set(Object.keys(events)),
     }),
     self: definition,
   } satisfies AnyDefinition)
   return Object.freeze(definition)
+}
+
+function checkState(state: Schema, field: string): Schema {
+  const schema = checkSchema(state, field)
+  if (schema !== undefined) return schema
+  throw notAllowed('invalid_configuration', { field, got: state, allowed: 'a Standard Schema' })
 }
 
 function toSteps(steps: object, field: string): AnyDefinition['steps'] {
@@ -146,10 +167,17 @@ function toSteps(steps: object, field: string): AnyDefinition['steps'] {
 function toSignals(signals: SignalMap, field: string): AnyDefinition['signals'] {
   for (const [name, schema] of Object.entries(signals)) {
     checkName(name, { field })
+    if (isTopic(name)) throw notAllowed('invalid_configuration', { field, got: name, allowed: 'a name that no event or run has' })
     if (isSchema(schema)) continue
     throw notAllowed('invalid_configuration', { field: `${field}.${name}`, got: schema, allowed: 'a Standard Schema' })
   }
   return bareRecord(Object.entries(signals))
+}
+
+function toEvents(events: SignalMap, signals: AnyDefinition['signals'], field: string): AnyDefinition['events'] {
+  const clash = Object.keys(events).find((name) => signals[name] !== undefined)
+  if (clash === undefined) return toSignals(events, field)
+  throw notAllowed('invalid_configuration', { field, got: clash, allowed: 'names that are not those of its signals' })
 }
 
 function checkInitial(initial: string, steps: AnyDefinition['steps'], field: string): string {

@@ -1,10 +1,10 @@
-import { MAX_BATCH_ITEMS, MAX_COMMIT_STATEMENTS, MAX_STATEMENT_PARAMETERS } from './bounds.ts'
 import type { Parameter } from './database.ts'
 import { type Duration, toMs } from './duration.ts'
 import { describe, notAllowed, PawlError } from './errors.ts'
-import { cleanText } from './json.ts'
-import { checkInteger } from './names.ts'
+import { type MessageOptions, type StepMessage, toMessages } from './messages.ts'
+import { checkAwaited, checkCalls, checkCommit, checkNeed, oneOf } from './outcome-checks.ts'
 import { type RunError, shorten, toRunError } from './run-error.ts'
+import { type EndOf, eventTopic, type RunTarget } from './topics.ts'
 
 export { isNonRetryable, NonRetryableError, nonRetryable, type RunError, type TerminalCause, toRunError } from './run-error.ts'
 
@@ -43,6 +43,7 @@ const outcomeMark: unique symbol = Symbol.for('pawl.outcome')
 interface Marked {
   readonly [outcomeMark]: true
   readonly commit: readonly CommitStatement[] | undefined
+  readonly messages: readonly StepMessage[] | undefined
 }
 
 export type NextOutcome = Marked & {
@@ -56,7 +57,10 @@ export type NextOutcome = Marked & {
 }
 export type WaitOutcome = Marked & {
   readonly kind: 'wait'
-  readonly signals: readonly string[]
+  /** Signals by name, events as their topics. */
+  readonly names: readonly string[]
+  /** Other runs whose ends are waited for. */
+  readonly ends: readonly RunTarget[]
   readonly step: string
   readonly state: unknown
   readonly timeoutMs: number | undefined
@@ -70,6 +74,8 @@ export type JoinOutcome = Marked & {
   readonly state: unknown
   /** Children that must have ended well (`any`: one; a number: that many) or, for `all`, ended at all. */
   readonly need: 'all' | 'any' | number
+  readonly failFast: boolean
+  readonly cancelsStragglers: boolean
   readonly deadlineMs: number | undefined
 }
 export type DoneOutcome = Marked & { readonly kind: 'done'; readonly result: unknown }
@@ -102,7 +108,7 @@ export function isOutcome(value: unknown): value is RuntimeOutcome {
   return typeof value === 'object' && value !== null && outcomeMark in value
 }
 
-export interface CommitOption {
+export interface CommitOption extends MessageOptions {
   /** Statements of yours, committed with the outcome or not at all. */
   readonly commit?: readonly CommitStatement[] | undefined
 }
@@ -123,8 +129,18 @@ export interface WaitGoal<N, St> extends CommitOption {
 }
 export interface JoinGoal<N, St> extends CommitOption {
   readonly goto: N
+  /**
+   * `all` (default): every child has ended, however. `any` or a number: one of them, or that many, ended well; when too many have ended otherwise
+   * for that to come true, the step is entered with what there is. More than there are children: `invalid_outcome`. A child that is a duplicate is not
+   * counted, and without any child the step is entered at once, whatever is needed.
+   */
   readonly need?: 'all' | 'any' | number | undefined
+  /** `collect` (default) goes by `need`. `fail-fast`: the step is entered as soon as one child has ended otherwise than well. */
+  readonly onChildFailure?: 'collect' | 'fail-fast' | undefined
+  /** How long to wait. Then the step is entered with `timedOut`, and `children()` says how each of them stands. Default: as long as it takes. */
   readonly deadline?: Duration | undefined
+  /** What becomes of children that have not ended when the step that follows is through: `leave` (default) or `cancel`, with children of theirs. */
+  readonly stragglers?: 'leave' | 'cancel' | undefined
   readonly state?: St | undefined
 }
 export interface RetryOption extends CommitOption {
@@ -140,12 +156,14 @@ export interface UncertainReport {
   /** What may help to decide: any JSON. What cannot be stored is left out, and that is said. */
   readonly evidence?: unknown
 }
+/** What a step may wait for: a signal or an event by its name, or the end of another run. */
+export type Awaitable<N extends string> = N | EndOf
 export type SnoozeTime = Duration | { readonly until: Date | string }
 
 /** The functions of a context that make outcomes, erased. They check their arguments and throw `invalid_outcome`. */
 export interface OutcomeFunctions {
   next(to: string, patch?: NextPatch<unknown>): NextOutcome
-  waitFor(names: string | readonly string[], goal: WaitGoal<string, unknown>): WaitOutcome
+  waitFor(names: Awaitable<string> | readonly Awaitable<string>[], goal: WaitGoal<string, unknown>): WaitOutcome
   join(calls: readonly Call[], goal: JoinGoal<string, unknown>): JoinOutcome
   done(result?: unknown, options?: CommitOption): DoneOutcome
   fail(error: unknown, options?: CommitOption): FailOutcome
@@ -160,9 +178,14 @@ export function makeOutcomeFunctions(names: {
   readonly definition: string
   readonly steps: ReadonlySet<string>
   readonly signals: ReadonlySet<string>
+  readonly events: ReadonlySet<string>
 }): OutcomeFunctions {
   const checkStep = (step: unknown, field: string): string => oneOf(step, names.steps, `${names.definition}: ${field}`)
-  const checkSignal = (name: unknown): string => oneOf(name, names.signals, `${names.definition}: waitFor`)
+  const known = new Set([...names.signals, ...names.events])
+  const toName = (name: unknown): string => {
+    const one = oneOf(name, known, `${names.definition}: waitFor`)
+    return names.events.has(one) ? eventTopic(one) : one
+  }
   return Object.freeze({
     next: (to, patch = {}) => ({
       ...mark('next', patch),
@@ -173,7 +196,7 @@ export function makeOutcomeFunctions(names: {
     }),
     waitFor: (wanted, goal) => ({
       ...mark('wait', goal),
-      signals: checkSignals(typeof wanted === 'string' ? [wanted] : wanted, checkSignal),
+      ...checkAwaited(Array.isArray(wanted) ? wanted : [wanted], toName),
       step: checkStep(goal?.goto, 'waitFor.goto'),
       state: goal.state,
       timeoutMs: goal.timeout === undefined ? undefined : toMs(goal.timeout, 'waitFor.timeout', AS_OUTCOME),
@@ -185,6 +208,8 @@ export function makeOutcomeFunctions(names: {
       step: checkStep(goal?.goto, 'join.goto'),
       state: goal.state,
       need: checkNeed(goal.need ?? 'all', calls.length),
+      failFast: oneOf(goal.onChildFailure ?? 'collect', CHILD_FAILURE, 'join.onChildFailure') === 'fail-fast',
+      cancelsStragglers: oneOf(goal.stragglers ?? 'leave', STRAGGLERS, 'join.stragglers') === 'cancel',
       deadlineMs: goal.deadline === undefined ? undefined : toMs(goal.deadline, 'join.deadline', AS_OUTCOME),
     }),
     done,
@@ -196,10 +221,12 @@ export function makeOutcomeFunctions(names: {
   } satisfies OutcomeFunctions)
 }
 
+const CHILD_FAILURE: ReadonlySet<string> = new Set(['collect', 'fail-fast'])
+const STRAGGLERS: ReadonlySet<string> = new Set(['leave', 'cancel'])
 const AS_OUTCOME = { code: 'invalid_outcome' } as const
 
 function mark<K extends RuntimeOutcome['kind']>(kind: K, options: CommitOption | undefined): Marked & { readonly kind: K } {
-  return { [outcomeMark]: true, kind, commit: checkCommit(options?.commit) }
+  return { [outcomeMark]: true, kind, commit: checkCommit(options?.commit), messages: toMessages(options) }
 }
 
 function done(result?: unknown, options?: CommitOption): DoneOutcome {
@@ -236,65 +263,6 @@ function uncertain(report: UncertainReport, options?: CommitOption): UncertainOu
     throw notAllowed('invalid_outcome', { field: 'uncertain.reason', got: reason, allowed: 'a text' })
   }
   return { ...mark('uncertain', options), reason: shorten(reason), evidence: report.evidence }
-}
-
-function oneOf(value: unknown, allowed: ReadonlySet<string>, field: string): string {
-  if (typeof value === 'string' && allowed.has(value)) return value
-  const names = allowed.size === 0 ? 'none' : `one of ${[...allowed].slice(0, 20).join(', ')}`
-  throw notAllowed('invalid_outcome', { field, got: value, allowed: names })
-}
-
-function checkSignals(names: readonly string[], check: (name: unknown) => string): readonly string[] {
-  if (!Array.isArray(names) || names.length === 0) {
-    throw notAllowed('invalid_outcome', { field: 'waitFor', got: names, allowed: 'one signal name or more' })
-  }
-  return [...new Set(names.map(check))]
-}
-
-function checkCalls(calls: readonly Call[]): readonly Call[] {
-  const areCalls = Array.isArray(calls) && calls.every((call) => typeof call?.definition === 'string')
-  if (!areCalls || calls.length > MAX_BATCH_ITEMS) {
-    const allowed = `at most ${MAX_BATCH_ITEMS} calls made by definition.with(input)`
-    throw notAllowed('invalid_outcome', { field: 'join', got: calls, allowed })
-  }
-  return calls
-}
-
-function checkNeed(need: 'all' | 'any' | number, count: number): 'all' | 'any' | number {
-  if (need === 'all' || need === 'any') return need
-  return checkInteger(need, { field: 'join.need', code: 'invalid_outcome', min: 0, max: count })
-}
-
-function checkCommit(commit: readonly CommitStatement[] | undefined): readonly CommitStatement[] | undefined {
-  if (commit === undefined) return undefined
-  const areStatements = Array.isArray(commit) && commit.every((statement) => typeof statement?.sql === 'string')
-  if (!areStatements || commit.length > MAX_COMMIT_STATEMENTS) {
-    const allowed = `at most ${MAX_COMMIT_STATEMENTS} statements { sql, params }`
-    throw notAllowed('invalid_outcome', { field: 'commit', got: commit, allowed })
-  }
-  for (const { sql, params = [] } of commit as readonly CommitStatement[]) checkStatement(sql, params)
-  return commit.length === 0 ? undefined : commit
-}
-
-/** Refused here, inside the step, what no driver can send: found out at the flush, it would come again with every attempt. */
-function checkStatement(sql: string, params: readonly unknown[]): void {
-  const fits = Array.isArray(params) && params.length <= MAX_STATEMENT_PARAMETERS
-  if (fits && isStorable(sql) && params.every(isParameter)) return
-  const allowed = `at most ${MAX_STATEMENT_PARAMETERS} of null, boolean, number, bigint, text without NUL and lone surrogates, or an array of these`
-  throw notAllowed('invalid_outcome', { field: 'commit.params', got: params, allowed })
-}
-
-function isParameter(value: unknown): boolean {
-  return Array.isArray(value) ? value.every(isScalar) : isScalar(value)
-}
-
-function isScalar(value: unknown): boolean {
-  if (typeof value === 'string') return isStorable(value)
-  return value === null || typeof value === 'boolean' || typeof value === 'number' || typeof value === 'bigint'
-}
-
-function isStorable(text: string): boolean {
-  return cleanText(text) === text
 }
 
 /** An RFC 3339 instant in UTC with milliseconds, of a Date or of a text that Date understands. */

@@ -2,6 +2,7 @@
  * The port between what the engine means and where it is kept. Implemented once, in `db/`, over any driver. Instants are epoch
  * milliseconds, payloads are JSON text: parsing and naming for people is the caller's.
  */
+import type { StepMessage } from './messages.ts'
 import type { OperatingStore } from './operating.ts'
 import type { CommitStatement, RunError } from './outcome.ts'
 import type {
@@ -16,6 +17,7 @@ import type {
   StatsRecord,
 } from './records.ts'
 import type { Status } from './status.ts'
+import type { RunTarget } from './topics.ts'
 
 export type * from './records.ts'
 
@@ -62,6 +64,8 @@ export interface RunPolicy {
   readonly maxReplays?: number
   /** The entry in `uniques` that it holds beside its key. */
   readonly unique?: { readonly scope: string; readonly token: string }
+  /** The join whose children are cancelled as far as they have not ended when the step that it led to is through. */
+  readonly cancelsStragglersOf?: number
   /** A child that goes on when its parent is cancelled. */
   readonly outlivesParent?: true
 }
@@ -98,6 +102,27 @@ export type Delivery =
     }
   | { readonly kind: 'no_target' }
   | { readonly kind: 'ambiguous'; readonly count: number }
+  | { readonly kind: 'mismatch' }
+
+export interface NewEvent {
+  readonly tenant: string
+  readonly name: string
+  /** JSON text. */
+  readonly payload: string
+  readonly retentionMs: number
+  readonly receipt: Receipt | null
+}
+
+export type Emission =
+  | {
+      readonly kind: 'emitted'
+      /** False: an event of this name was there, and is. */
+      readonly created: boolean
+      readonly emittedAt: number
+      readonly expiresAt: number
+      readonly replayed: boolean
+      readonly woke: boolean
+    }
   | { readonly kind: 'mismatch' }
 
 export interface InboxEntry {
@@ -185,6 +210,8 @@ export interface Peek {
   readonly nextAt: number | null
   readonly scheduleDue: boolean
   readonly upkeepDue: boolean
+  /** Something that was committed has not been told yet to those it concerns. */
+  readonly relayDue: boolean
 }
 
 export interface ClaimReply {
@@ -224,17 +251,29 @@ export interface CommittedOutcome {
   /** An instant in place of the delay, as epoch milliseconds: the database compares it with its own clock. */
   readonly until: number | null
   readonly awaits: readonly string[] | null
-  readonly join: { readonly children: readonly NewRun[]; readonly need: number | null } | null
+  readonly join: CommittedJoin | null
   readonly elapsedMs: number
   readonly attempt: number
   /** A wait: what the step was shown of the names it waits for again stays in the inbox. */
   readonly keeps: boolean
   /** The step asked to let others have a turn first. */
   readonly yields: boolean
+  /** Events and signals for others, committed with it or not at all. */
+  readonly messages: readonly StepMessage[]
   /** The user's own statements, committed with it or not at all. */
   readonly commit: readonly CommitStatement[]
   /** What is known of an uncertain attempt, as JSON text. */
   readonly uncertainty: string | null
+}
+
+export interface CommittedJoin {
+  readonly children: readonly NewRun[]
+  /** How many must end well; null: all must have ended, however. */
+  readonly need: number | null
+  /** The first that ends otherwise than well wakes the parent. */
+  readonly failFast: boolean
+  /** Children that have not ended are cancelled when the step that follows is through. */
+  readonly cancelsStragglers: boolean
 }
 
 /** What became of an outcome. `stale`: the run is no longer ours and nothing was changed. */
@@ -276,6 +315,8 @@ export interface AdmissionStore {
   /** Spawns many in one batch; answers per run, in order. Resending the same after a lost reply changes nothing. */
   spawn(runs: readonly NewRun[]): Promise<readonly Admission[]>
   signal(signal: NewSignal): Promise<Delivery>
+  /** Broadcasts an event; the first of its name wins until it expires. Waiters that were not told at once are told by further batches. */
+  emit(event: NewEvent): Promise<Emission>
   cancel(id: string, scope: Scope & { readonly by: string | null }): Promise<CancelAnswer | null>
   retry(id: string, scope: Scope): Promise<RetryAnswer>
 }
@@ -290,6 +331,10 @@ export interface EngineStore {
   loadInbox(runId: string, names: readonly string[], afterId: string): Promise<readonly InboxEntry[]>
   /** Children of that join behind that index; a page, empty when there are no more. */
   loadChildren(runId: string, joinSeq: number, afterIndex: number): Promise<readonly JoinedChild[]>
+  /** Runs of that tenant by id, or live ones by key: their ids, in the order asked; null: there is none. */
+  findRuns(tenant: string, targets: readonly RunTarget[]): Promise<readonly (string | null)[]>
+  /** Tells what commits have left to be told: events and signals of steps, ends of awaited runs. At most so many requests; true: there is more. */
+  relay(maxRequests: number): Promise<{ readonly told: number; readonly more: boolean }>
   /** Bounded upkeep: retention, gates, expired receipts. True: there is more. */
   upkeep(request: {
     readonly source: string

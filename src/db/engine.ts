@@ -13,10 +13,12 @@ import type {
   KeepReply,
   Peek,
 } from '../core/store.ts'
+import type { RunTarget } from '../core/topics.ts'
 import { toClaimedRun, toInboxEntry, toJoinedChild } from './claimed-rows.ts'
 import { type StoreContext, sendRepeatable } from './context.ts'
 import { statementsOfFlush } from './flush.ts'
 import { finishHandovers } from './late-handover.ts'
+import { relay } from './outbox.ts'
 import { type ClaimRunsParams, claimRuns, recoverClaim } from './statements/claim-runs.ts'
 import { ensureEnvironment } from './statements/insert-runs.ts'
 import { dropLapsedClaims, endSolitude, extendClaims, readClaimed, rescueLost } from './statements/keep-claims.ts'
@@ -24,6 +26,7 @@ import { loadChildren, loadInbox, readLanes } from './statements/load-satellites
 import { lockRuns } from './statements/lock-runs.ts'
 import { peekNext } from './statements/peek-next.ts'
 import { promoteDue } from './statements/promote-due.ts'
+import { findRuns } from './statements/topics.ts'
 import { declareLimits } from './statements/upkeep.ts'
 import { upkeep } from './upkeep.ts'
 
@@ -45,6 +48,8 @@ export function createEngineStore(context: StoreContext): EngineStore {
       (await database.query(loadInbox(schema, { runId, names, afterId, limit: PAGE }))).map(toInboxEntry),
     loadChildren: async (parentId, joinSeq, afterIndex) =>
       (await database.query(loadChildren(schema, { parentId, joinSeq, afterIndex, limit: PAGE }))).map(toJoinedChild),
+    findRuns: (tenant, targets) => findTargets(context, tenant, targets),
+    relay: (maxRequests) => relay(context, maxRequests),
     upkeep: (request) => upkeep(context, request),
     declareLimits: async (limits) => {
       if (limits.length === 0) return
@@ -57,6 +62,23 @@ export function createEngineStore(context: StoreContext): EngineStore {
       ])
     },
   }
+}
+
+async function findTargets(
+  { database, schema, environment }: StoreContext,
+  tenant: string,
+  targets: readonly RunTarget[],
+): Promise<readonly (string | null)[]> {
+  const rows = await database.query(
+    findRuns(schema, {
+      environment,
+      tenant,
+      ids: targets.map((target) => ('id' in target ? target.id : null)),
+      definitions: targets.map((target) => ('id' in target ? null : target.definition)),
+      keys: targets.map((target) => ('id' in target ? null : target.key)),
+    }),
+  )
+  return rows.map((row) => row.id as string | null)
 }
 
 /** The statements of one claim: what is due into the window, then the runs, then (asked for) what is left. */
@@ -158,6 +180,7 @@ function toPeek(row: Row): Peek {
     nextAt: row.next_at as number | null,
     scheduleDue: row.schedule_due === true,
     upkeepDue: row.upkeep_due === true,
+    relayDue: row.relay_due === true,
   }
 }
 

@@ -1,6 +1,7 @@
 import type { Statement } from '../core/database.ts'
 import type { CommittedOutcome, FlushRequest, NewRun } from '../core/store.ts'
 import type { StoreContext } from './context.ts'
+import { awaitedRuns, statementsOfMessages, statementsOfStragglers, statementsOfTopics } from './flush-topics.ts'
 import { groupByLane, type Parentage, statementsForKeys, statementsForNewLanes, toInsertParams } from './spawning.ts'
 import { type ApplyOutcomesParams, applyOutcomes } from './statements/apply-outcomes.ts'
 import { handOver, releaseGates } from './statements/gates.ts'
@@ -34,7 +35,10 @@ export function statementsOfFlush(context: StoreContext, request: FlushRequest, 
     ...usersStatements(context, outcomes),
     ...joins(context, outcomes, nonce),
     ...(outcomes.some((outcome) => outcome.run.parentId !== null) ? [creditParents(schema, { now: context.now(), ids })] : []),
+    ...statementsOfTopics(context, outcomes),
     ...inboxes(context, outcomes),
+    ...statementsOfMessages(context, outcomes),
+    ...statementsOfStragglers(context, outcomes),
     ...gates(context, outcomes, ids),
     ...(outcomes.some((outcome) => outcome.run.key !== null) ? [releaseKeys(schema, { ids })] : []),
     ...(request.endedClaims.length > 0 ? [endClaims(schema, { claimIds: request.endedClaims })] : []),
@@ -47,14 +51,15 @@ function sortById(outcomes: readonly CommittedOutcome[]): readonly CommittedOutc
 
 /**
  * Rows that another batch locks together with further ones are locked in the one order, before anything is written: parents, the
- * children of parents, and runs that may be parents themselves, once there are two of them (a run has no children before its second
- * visit). All other own rows are nobody else's second lock, so that a batch of jobs needs no statement for it.
+ * children of parents, runs that are waited for, and runs that may be parents or may have waited themselves, once there are two of them (neither
+ * comes before a run's second visit). All other own rows are nobody else's second lock, so that a batch of jobs needs no statement for it.
  */
 function lock(context: StoreContext, outcomes: readonly CommittedOutcome[]): Statement[] {
   const parents = outcomes.flatMap((outcome) => (outcome.run.parentId === null ? [] : [outcome.run.parentId]))
-  const possibleParents = outcomes.filter((outcome) => outcome.run.visit > 1)
-  if (parents.length === 0 && possibleParents.length < 2) return []
-  const ids = [...new Set([...outcomes.map((outcome) => outcome.run.id), ...parents])]
+  const awaited = awaitedRuns(outcomes)
+  const possibleSeconds = outcomes.filter(({ run }) => run.visit > 1 || run.awaited)
+  if (parents.length === 0 && awaited.length === 0 && possibleSeconds.length < 2) return []
+  const ids = [...new Set([...outcomes.map((outcome) => outcome.run.id), ...parents, ...awaited])]
   return [lockRuns(context.schema, { ids })]
 }
 
@@ -124,7 +129,6 @@ function joins(context: StoreContext, outcomes: readonly CommittedOutcome[], non
     })
   }
   const ids = parked.map((outcome) => outcome.run.id)
-  const needs = parked.map((outcome) => outcome.join?.need ?? null)
   return [
     ...(children.length > 0
       ? [
@@ -133,7 +137,13 @@ function joins(context: StoreContext, outcomes: readonly CommittedOutcome[], non
           insertRuns(context.schema, toInsertParams(context, children, { nonce, parents })),
         ]
       : []),
-    parkParents(context.schema, { now: context.now(), ids, needs }),
+    parkParents(context.schema, {
+      now: context.now(),
+      ids,
+      needs: parked.map(({ join }) => join?.need ?? null),
+      failFasts: parked.map(({ join }) => join?.failFast === true),
+      cancelsStragglers: parked.map(({ join }) => join?.cancelsStragglers === true),
+    }),
   ]
 }
 

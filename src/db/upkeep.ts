@@ -1,4 +1,5 @@
 import type { StoreContext } from './context.ts'
+import { pruneEvents } from './statements/events.ts'
 import { handOver } from './statements/gates.ts'
 import {
   hastenUpkeep,
@@ -16,7 +17,7 @@ const PRUNED_AT_ONCE = 2_000
 const GATES_AT_ONCE = 1_000
 
 /**
- * The duties nobody else has: retention, expired receipts, slots of gates that no run holds any more, and runs blocked on a gate that
+ * The duties nobody else has: retention, expired receipts and events, slots of gates that no run holds any more, and runs blocked on a gate that
  * has room. Only the tick that moves the environment's `upkeep_at` does them; each is bounded. `more`: retention did not get to its end,
  * and is due again in a second.
  */
@@ -36,6 +37,7 @@ export async function upkeep(
     readBlockedGates(schema, { environment, limit: GATES_AT_ONCE }),
     pruneEnded(schema, { now, environment, limit: PRUNED_AT_ONCE, minRetentionSeconds: request.minRetentionSeconds }),
     pruneReceipts(schema, { now, environment, limit: PRUNED_AT_ONCE }),
+    pruneEvents(schema, { now, environment, limit: PRUNED_AT_ONCE }),
     hastenUpkeep(schema, { now, environment }),
   ])
   if (blocked.length > 0) await database.batch([handOver(schema, { environment, gates: blocked.map((row) => String(row.gate)) })])

@@ -27,6 +27,7 @@ export function released(run: ClaimedRun): CommittedOutcome {
     attempt: attemptOf(run),
     keeps: false,
     yields: false,
+    messages: [],
     commit: [],
     uncertainty: null,
   }

@@ -4,6 +4,7 @@ import type { Duration } from '../core/duration.ts'
 import type { Logger } from '../core/logger.ts'
 import type { RunError } from '../core/outcome.ts'
 import type { ClaimedRun, JoinedChild } from '../core/store.ts'
+import { awaitedRunOf, eventOf } from '../core/topics.ts'
 
 /** What the host hands to every handler. Never the engine's own database. */
 export interface HandlerSurroundings {
@@ -58,7 +59,7 @@ export function createContext(params: CreateContextParams): StepContextRuntime {
     attempt: attemptOf(run),
     signals: createInbox(presentedSignals(run)),
     timedOut: run.timedOut,
-    children: (of?: Definition<unknown, unknown>) => childResults(run.children, of),
+    children: (of?: Definition<unknown, unknown>) => childResults(run, of),
     abortSignal: params.abortSignal,
     idempotencyKey: idempotencyKeyOf(run),
     fence: run.seq,
@@ -82,28 +83,31 @@ export function idempotencyKeyOf(run: ClaimedRun): string {
   return `${run.id}:${run.visit}`
 }
 
-/** The signals that ended the wait: those of its names. Anything else stays in the inbox, unseen and unconsumed. */
+/** The signals and events that ended the wait: those of its names. Anything else stays in the inbox, unseen and unconsumed. */
 function presentedSignals(run: ClaimedRun): readonly ReceivedSignal[] {
   if (run.inbox.length === 0) return []
   return run.inbox
-    .filter((entry) => run.awaits.includes(entry.name))
-    .map(({ id, name, payload, receivedAt }) => ({ id, name, payload, receivedAt: new Date(receivedAt).toISOString() }))
+    .filter(({ name }) => run.awaits.includes(name) && awaitedRunOf(name) === undefined)
+    .map(({ id, name, payload, receivedAt }) => ({
+      id,
+      name: eventOf(name) ?? name,
+      payload,
+      receivedAt: new Date(receivedAt).toISOString(),
+    }))
 }
 
-function childResults(
-  children: readonly JoinedChild[],
-  of: Definition<unknown, unknown> | undefined,
-): readonly ChildResult<unknown>[] {
+/** Those of a join, or the runs that were waited for and have ended. */
+function childResults(run: ClaimedRun, of: Definition<unknown, unknown> | undefined): readonly ChildResult<unknown>[] {
   const name = of === undefined ? undefined : runtimeOf(of).name
-  return children.flatMap((child) => {
-    if (name !== undefined && child.definition !== name) return []
-    const result = toChildResult(child)
-    return result ? [result] : []
-  })
+  const ends = run.inbox.filter((entry) => run.awaits.includes(entry.name) && awaitedRunOf(entry.name) !== undefined)
+  // what the engine has put into the inbox is the end of a run as it tells it
+  const all = [...run.children, ...ends.map(({ payload }) => payload as Ended)]
+  return all.filter((child) => name === undefined || child.definition === name).map(toChildResult)
 }
 
-/** Children that have not ended (a deadline came first, or fewer were needed) are left out. */
-function toChildResult(child: JoinedChild): ChildResult<unknown> | undefined {
+type Ended = Omit<JoinedChild, 'index'>
+
+function toChildResult(child: Ended): ChildResult<unknown> {
   const base = { id: child.id, definition: child.definition, key: child.key ?? undefined }
   if (child.status === 'completed') return { ...base, status: 'completed', result: child.result }
   if (child.status === 'failed' || child.status === 'cancelled' || child.status === 'discarded') {
@@ -113,5 +117,5 @@ function toChildResult(child: JoinedChild): ChildResult<unknown> | undefined {
       error: child.error ?? { code: child.status, message: `The child was ${child.status}.` },
     }
   }
-  return undefined
+  return { ...base, status: child.status }
 }

@@ -8,7 +8,7 @@ import type { Registry } from '../core/registry.ts'
 import { parseOptional } from '../core/schema.ts'
 import type { ClaimedRun, CommittedOutcome } from '../core/store.ts'
 import { createContext, type HandlerSurroundings } from './context.ts'
-import { type StepResult, settle } from './settle.ts'
+import { type SettleParams, type StepResult, settle } from './settle.ts'
 
 export interface ExecuteParams {
   readonly run: ClaimedRun
@@ -20,6 +20,7 @@ export interface ExecuteParams {
   readonly remainingMs: () => number
   readonly heartbeat: (extendBy?: Duration) => Promise<void>
   readonly random: () => number
+  readonly findRuns: SettleParams['findRuns']
 }
 
 /**
@@ -27,7 +28,7 @@ export interface ExecuteParams {
  * never takes longer than the step's timeout.
  */
 export function executeStep(params: ExecuteParams): Eventual<CommittedOutcome> {
-  const { run, definition, abort, surroundings, remainingMs, heartbeat, random, registry } = params
+  const { run, definition, abort, surroundings, remainingMs, heartbeat, random, registry, findRuns } = params
   const startedAt = performance.now()
   const values: { input: unknown; state: unknown } = { input: run.input, state: run.state }
   const contextFor = (failure?: { readonly error: RunError; readonly thrown: unknown }) =>
@@ -45,7 +46,7 @@ export function executeStep(params: ExecuteParams): Eventual<CommittedOutcome> {
     )
   }
   const end = (result: StepResult): Eventual<CommittedOutcome> =>
-    settle({ run, definition, registry, result, elapsedMs: performance.now() - startedAt, contextFor, random })
+    settle({ run, definition, registry, result, elapsedMs: performance.now() - startedAt, contextFor, random, findRuns })
   const result = attempt(call)
   return result.kind === 'promised' ? withinTimeout(result.work, definition.timeoutMs, abort).then(end) : end(result)
 }

@@ -9,6 +9,7 @@ import { continued, refused } from './committed.ts'
 import type { HandlerSurroundings } from './context.ts'
 import { Hand, type InHand, isLeaving } from './hand.ts'
 import { LonelyTurns, ROOM_PATIENCE_MS } from './lonely-turns.ts'
+import { Relay, tellsOthers } from './relay.ts'
 import { createTally, type Tally } from './report.ts'
 import { FLUSH_RESERVE_MS, type Stage, startRun } from './start-run.ts'
 
@@ -62,6 +63,7 @@ export class Invocation {
   #lastClaimWasFull = false
   #emptyClaims = 0
   #gathering = false
+  readonly #relay: Relay
   /** A reply is being read: what ends at once goes out together, when all of it has been read. */
   #reading = false
   #laneCursor = 0
@@ -78,6 +80,10 @@ export class Invocation {
     this.#params = params
     this.#startedAt = params.nowMs()
     this.#stage = this.#toStage()
+    this.#relay = new Relay(params, (told) => {
+      if (told > 0) this.#exhausted = false
+      this.#pump()
+    })
   }
 
   get peek(): Peek | null {
@@ -165,7 +171,7 @@ export class Invocation {
       if (this.#outbox.length === 0 && this.#onWire > 0 && !this.#lastClaimWasFull) break
       void this.#exchange(claim)
     }
-    if (this.#onWire === 0 && this.#hand.size === 0 && this.#outbox.length === 0) this.#finish()
+    if (this.#onWire + this.#hand.size + this.#outbox.length === 0 && !this.#relay.isUnderWay) this.#finish()
   }
 
   #nextClaim(): ClaimRequest | null {
@@ -234,6 +240,7 @@ export class Invocation {
         this.#flushed(held, reply.outcomes[index] ?? STALE)
       })
       if (claim) this.#received(claim, reply.claim)
+      if (!this.#stopping && (outcomes.some(tellsOthers) || reply.claim?.peek?.relayDue)) this.#relay.start()
     } catch (error) {
       await this.#flushFailed(sending, error)
     } finally {
@@ -308,10 +315,7 @@ export class Invocation {
 
   async #heartbeat(run: ClaimedRun, leaseMs: number): Promise<void> {
     const reply = await this.#params.store.keep([run], leaseMs)
-    if (reply.lostClaims.length === 0 && reply.lostRuns.length === 0) {
-      this.cancel(reply.cancelRequested)
-      return
-    }
+    if (reply.lostClaims.length === 0 && reply.lostRuns.length === 0) return this.cancel(reply.cancelRequested)
     this.lose([run.id])
     throw new PawlError('lost_ownership', `Run ${run.id} is no longer owned by this invocation: its lease has lapsed.`)
   }

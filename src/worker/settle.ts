@@ -26,7 +26,9 @@ import type { Registry } from '../core/registry.ts'
 import { nextDelayMs } from '../core/retry.ts'
 import { parse, parseOptional } from '../core/schema.ts'
 import type { ClaimedRun, CommittedOutcome, NewRun, OutcomeKind } from '../core/store.ts'
+import type { RunTarget } from '../core/topics.ts'
 import { attemptOf } from './context.ts'
+import { awaitsOf, withMessages } from './settle-topics.ts'
 
 /** What came of calling a handler. */
 export type StepResult =
@@ -42,6 +44,8 @@ export interface SettleParams {
   /** Makes the context that `onError` is given. */
   readonly contextFor: (failure: { readonly error: RunError; readonly thrown: unknown }) => StepContextRuntime
   readonly random: () => number
+  /** Ids of runs of that tenant that are to be waited for; null: there is none. */
+  readonly findRuns: (tenant: string, targets: readonly RunTarget[]) => Promise<readonly (string | null)[]>
 }
 
 /** Errors that come again however often the step is tried: a result or error that cannot be stored ends the run at once. */
@@ -53,7 +57,8 @@ export function settle(params: SettleParams): Eventual<CommittedOutcome> {
   if (result.kind === 'thrown') return settleFailure(params, result.thrown, result.code)
   const asFailure = (error: unknown) => settleFailure(params, error, undefined)
   try {
-    const outcome = toCommitted(params, toOutcome(params.definition.kind, result.value))
+    const returned = toOutcome(params.definition.kind, result.value)
+    const outcome = withMessages(params, returned, toCommitted(params, returned))
     return outcome instanceof Promise ? outcome.catch(asFailure) : outcome
   } catch (error) {
     return asFailure(error)
@@ -71,7 +76,8 @@ async function settleFailure(params: SettleParams, thrown: unknown, code: string
   try {
     const decision = await onError(params.contextFor({ error, thrown }))
     if (decision === undefined) return byPolicy(params, error, thrown)
-    return await toCommitted(params, toOutcome('machine', decision), error)
+    const returned = toOutcome('machine', decision)
+    return await withMessages(params, returned, toCommitted(params, returned, error))
   } catch (second) {
     const own = toRunError(second)
     if (UNSTORABLE.some((unstorable) => isPawlError(second, unstorable))) return failed(params, own, 'unstorable')
@@ -126,6 +132,7 @@ function committed(params: SettleParams, kind: OutcomeKind, parts: Parts): Commi
     attempt: attemptOf(run),
     keeps: parts.keeps ?? false,
     yields: parts.yields ?? false,
+    messages: [],
     commit: parts.commit ?? [],
     uncertainty: parts.uncertainty ?? null,
   }
@@ -226,20 +233,15 @@ function toProgressWith(
         commit,
       })
     case 'wait': {
-      const { signals: awaits, keep: keeps } = outcome
-      return committed(params, 'wait', {
-        status: 'waiting',
-        step,
-        state,
-        delayMs: outcome.timeoutMs ?? null,
-        awaits,
-        keeps,
-        commit,
-      })
+      const { keep: keeps, timeoutMs } = outcome
+      return whenReady(awaitsOf(params, outcome), (awaits) =>
+        committed(params, 'wait', { status: 'waiting', step, state, delayMs: timeoutMs ?? null, awaits, keeps, commit }),
+      )
     }
     case 'join':
       return childrenOf(params, outcome).then((children) => {
-        const join = { children, need: neededOf(outcome) }
+        const { failFast, cancelsStragglers } = outcome
+        const join = { children, need: neededOf(outcome), failFast, cancelsStragglers }
         return committed(params, 'join', { status: 'waiting', step, state, delayMs: outcome.deadlineMs ?? null, join, commit })
       })
   }

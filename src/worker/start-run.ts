@@ -48,7 +48,7 @@ function isLost({ lonelyLosses, policy }: ClaimedRun): boolean {
 
 /** `run`: what is held, with all that belongs to it. */
 function execute(stage: Stage, held: InHand, run: ClaimedRun, definition: AnyDefinition): void {
-  const { registry, surroundings, random } = stage.params
+  const { registry, store, surroundings, random } = stage.params
   const executed = (outcome: CommittedOutcome): void =>
     stage.post(held, mayContinue(stage, held, definition, outcome) ? asContinuation(outcome) : outcome)
   const outcome = executeStep({
@@ -60,6 +60,7 @@ function execute(stage: Stage, held: InHand, run: ClaimedRun, definition: AnyDef
     remainingMs: () => stage.remainingMs(),
     heartbeat: async (extendBy) => stage.heartbeat(run, toLeaseMs(extendBy, definition)),
     random,
+    findRuns: (tenant, targets) => store.findRuns(tenant, targets),
   })
   if (outcome instanceof Promise) outcome.then(executed).catch((error) => stage.fail(error))
   else executed(outcome)

@@ -386,6 +386,7 @@ const ID = uuidv7()
 const unreachableStore = {
   spawn: () => Promise.reject(new Error('unused')),
   signal: () => Promise.reject(new Error('unused')),
+  emit: () => Promise.reject(new Error('unused')),
   cancel: () => Promise.reject(new Error('unused')),
   retry: () => Promise.reject(new Error('unused')),
   getRun: () => Promise.reject(new Error('unused')),

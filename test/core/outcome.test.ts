@@ -21,6 +21,7 @@ const send = job({ name: 'send', input: z.object({ to: z.string() }), run: () =>
 const { next, waitFor, join, done, fail, retry, snooze, discard } = makeOutcomeFunctions({
   definition: 'order',
   steps: new Set(['start', 'end']),
+  events: new Set(),
   signals: new Set(['paid', 'cancelled']),
 })
 
@@ -45,7 +46,8 @@ describe('outcomes', () => {
     expect(next('end')).toMatchObject({ kind: 'next', state: undefined, delayMs: 0, yield: false, commit: undefined })
     expect(waitFor(['paid', 'cancelled', 'paid'], { goto: 'end' })).toMatchObject({
       kind: 'wait',
-      signals: ['paid', 'cancelled'],
+      names: ['paid', 'cancelled'],
+      ends: [],
       step: 'end',
       timeoutMs: undefined,
     })

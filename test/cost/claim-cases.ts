@@ -164,7 +164,13 @@ const settling: readonly Case[] = [
   {
     name: 'park_parents',
     before: [joined, children],
-    statement: parkParents(S, { now, ids: parents, needs: isNull(parents) }),
+    statement: parkParents(S, {
+      now,
+      ids: parents,
+      needs: isNull(parents),
+      failFasts: parents.map(() => false),
+      cancelsStragglers: parents.map(() => false),
+    }),
     indexes: ['runs_parent_idx', 'runs_pkey'],
   },
   {

@@ -34,7 +34,7 @@ const doubles = machine({
     collect: ({ children, done }) =>
       done(
         children(double).map((child) =>
-          child.status === 'completed' ? child.result : `${child.status}: ${child.error.message}`,
+          child.status === 'completed' ? child.result : `${child.status}: ${child.error?.message}`,
         ),
       ),
   },

@@ -66,8 +66,15 @@ export function gathers(run: ClaimedRun, names: readonly string[]): CommittedOut
   return { ...waits(run, names), keeps: true }
 }
 
-export function joins(run: ClaimedRun, children: readonly NewRun[], need: number | null = null): CommittedOutcome {
-  return { ...released(run), kind: 'join', status: 'waiting', join: { children, need } }
+export function joins(
+  run: ClaimedRun,
+  children: readonly NewRun[],
+  need: number | null = null,
+  options: { readonly failFast?: boolean; readonly cancelsStragglers?: boolean; readonly deadlineMs?: number } = {},
+): CommittedOutcome {
+  const { failFast = false, cancelsStragglers = false, deadlineMs = null } = options
+  const join = { children, need, failFast, cancelsStragglers }
+  return { ...released(run), kind: 'join', status: 'waiting', delayMs: deadlineMs, join }
 }
 
 export interface ChildOptions {

@@ -67,7 +67,7 @@ const STATEMENTS: readonly Statement[] = [
   dropLapsedClaims(S, { now: null, environment: 'production', limit: 100 }),
   loadInbox(S, { runId: id, names: ['a'], afterId: '0', limit: 256 }),
   loadChildren(S, { parentId: id, joinSeq: 1, afterIndex: 0, limit: 256 }),
-  parkParents(S, { now: null, ids, needs: each(null) }),
+  parkParents(S, { now: null, ids, needs: each(null), failFasts: each(false), cancelsStragglers: each(false) }),
   creditParents(S, { now: null, ids }),
   consumeSignals(S, { runIds: ids, signalIds: each('1') }),
   recheckWaits(S, { now: null, ids, shownRunIds: ids, shownSignalIds: each('1') }),

@@ -86,7 +86,7 @@ applied AS (
       error = CASE WHEN ($13::text[])[o.n] IS NOT NULL THEN ($13::text[])[o.n]::jsonb WHEN k.outcome IN ('snooze', 'release') THEN r.error END
   FROM unnest((SELECT $2::uuid[]), (SELECT $3::int[])) WITH ORDINALITY AS o(id, kind, n), kinds k
   WHERE k.kind = coalesce(o.kind, 1) AND k.alive AND r.id = o.id AND r.seq = k.seq AND r.claimed_by = k.claim_id AND r.status = 'running'
-  RETURNING r.id, r.seq, r.visit - k.progress::int AS visit, r.status, k.status AS asked, k.outcome, k.attempt, o.n, k.claim_id, k.from_step, r.updated_at,
+  RETURNING r.id, r.environment_id, r.awaited AND r.finished_at IS NOT NULL AS tells, r.seq, r.visit - k.progress::int AS visit, r.status, k.status AS asked, k.outcome, k.attempt, o.n, k.claim_id, k.from_step, r.updated_at,
     r.lane_id, r.losses, r.priority, r.available_at, r.position, r.status = 'pending' AND r.timer_at IS NULL AND r.hold IS NULL AS due
 ),
 recorded AS (
@@ -98,6 +98,10 @@ recorded AS (
 windowed AS (
   INSERT INTO ${s}.ready (lane_id, priority, available_at, position, run_id)
   SELECT CASE WHEN a.losses > 0 THEN -a.lane_id ELSE a.lane_id END, a.priority, a.available_at, a.position, a.id FROM applied a WHERE a.due
+),
+told AS (
+  INSERT INTO ${s}.outbox (created_at, environment_id, tenant, kind, subject)
+  SELECT a.updated_at, a.environment_id, (SELECT l.tenant FROM ${s}.lanes l WHERE l.id = a.lane_id), 'end', 'run:' || a.id FROM applied a WHERE a.tells
 )
 SELECT o.id, a.status, a.id IS NOT NULL AS changed, (
     SELECT true FROM ${s}.history h WHERE h.run_id = o.id AND h.seq = k.seq + 1 AND h.claimed_by = k.claim_id

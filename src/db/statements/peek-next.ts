@@ -61,6 +61,7 @@ SELECT
   ${epochMs('d.now')} AS now,
   coalesce(d.slot <= d.now, false) AS schedule_due,
   coalesce((SELECT e.upkeep_at <= d.now FROM ${s}.environments e WHERE e.name = $2::text), false) AS upkeep_due,
+  EXISTS (SELECT FROM ${s}.outbox o WHERE o.environment_id = (SELECT id FROM environment)) AS relay_due,
   m.min_build
 FROM due d CROSS JOIN found f LEFT JOIN ${s}.meta m ON true
 `,

@@ -23,21 +23,26 @@ settled AS (
 export interface ParkParentsParams {
   readonly now: string | null
   readonly ids: readonly string[]
-  /** How many children each join needs; null: all that were inserted. */
+  /** How many children of each join must end well; null: all that were inserted must end, however. */
   readonly needs: readonly (number | null)[]
+  /** The first that ends otherwise than well is enough to go on. */
+  readonly failFasts: readonly boolean[]
+  /** Children that have not ended are cancelled once the parent has gone on: noted in the parent's policy. */
+  readonly cancelsStragglers: readonly boolean[]
 }
 
 /**
- * Sets the barrier of parents that were parked in this batch to the children that really came to be (a duplicate is not counted).
- * None: the parent goes on at once.
+ * Sets the barrier of parents that were parked in this batch to the children that really came to be (a duplicate is not counted): how many ends
+ * are still needed, and where they must be good ones, how many others may come before that cannot be met. None: the parent goes on at once.
  */
 export const parkParents = defineStatement<ParkParentsParams>(
   'park_parents',
   (s) => `
 WITH ${CLOCK},
 parked AS (
-  SELECT p.id, least(coalesce(i.need, c.n), c.n) AS remaining
-  FROM unnest($2::uuid[], $3::int[]) AS i(id, need)
+  SELECT p.id, least(coalesce(i.need, c.n), c.n) AS remaining, CASE WHEN i.fail_fast THEN 0 WHEN i.need IS NOT NULL THEN greatest(c.n - i.need, 0) END AS spare,
+    CASE WHEN i.cancels THEN coalesce(p.policy, '{}') || jsonb_build_object('cancelsStragglersOf', p.join_seq) ELSE p.policy END AS policy
+  FROM unnest($2::uuid[], $3::int[], $4::boolean[], $5::boolean[]) AS i(id, need, fail_fast, cancels)
   JOIN ${s}.runs p ON p.id = i.id
   CROSS JOIN LATERAL (SELECT count(*)::int AS n FROM ${s}.runs k WHERE k.parent_id = p.id AND k.parent_join_seq = p.join_seq) c
   WHERE p.status = 'waiting' AND p.join_seq = p.seq AND p.join_remaining IS NULL AND p.xmin = pg_current_xact_id()::xid
@@ -45,6 +50,8 @@ parked AS (
 updated AS (
   UPDATE ${s}.runs r
   SET join_remaining = p.remaining,
+      join_spare = p.spare,
+      policy = p.policy,
       status = CASE WHEN p.remaining <= 0 THEN 'pending'::${s}.run_status ELSE r.status END,
       notable = CASE WHEN p.remaining <= 0 THEN NULL ELSE r.notable END,
       timer_at = CASE WHEN p.remaining <= 0 THEN NULL ELSE r.timer_at END,
@@ -57,12 +64,17 @@ INSERT INTO ${s}.ready (lane_id, priority, available_at, position, run_id)
 SELECT CASE WHEN u.losses > 0 THEN -u.lane_id ELSE u.lane_id END, u.priority, u.available_at, u.position, u.id FROM updated u WHERE u.status = 'pending' AND u.hold IS NULL
 ON CONFLICT DO NOTHING
 `,
-  (p) => [p.now, p.ids, p.needs],
+  (p) => [p.now, p.ids, p.needs, p.failFasts, p.cancelsStragglers],
 )
+
+/** Where any end will do, each counts; else the good ones do, and the others are spent from what may fail. */
+const REMAINING = 'p.join_remaining - CASE WHEN p.join_spare IS NULL THEN e.n ELSE e.good END'
+const SPARE = 'p.join_spare - (e.n - e.good)'
+const ENOUGH = `${REMAINING} <= 0 OR coalesce(${SPARE} < 0, false)`
 
 /**
  * Counts children that ended in this batch against the join of their parent that waits for them, all siblings in one update, and
- * wakes the parents that have enough. A child of an older join changes nothing.
+ * wakes the parents that have enough, or can have enough no more. A child of an older join changes nothing.
  */
 export const creditParents = defineStatement<SettledParams & { readonly now: string | null }>(
   'credit_parents',
@@ -70,17 +82,18 @@ export const creditParents = defineStatement<SettledParams & { readonly now: str
 WITH ${CLOCK},
 ${settled(s, '$2')},
 ended AS (
-  SELECT x.parent_id, x.parent_join_seq, count(*)::int AS n FROM settled x
+  SELECT x.parent_id, x.parent_join_seq, count(*)::int AS n, (count(*) FILTER (WHERE x.status = 'completed'))::int AS good FROM settled x
   WHERE x.finished_at IS NOT NULL AND x.parent_join_seq IS NOT NULL GROUP BY x.parent_id, x.parent_join_seq
 ),
 credited AS (
   UPDATE ${s}.runs p
-  SET join_remaining = p.join_remaining - e.n,
-      status = CASE WHEN p.join_remaining - e.n <= 0 THEN 'pending'::${s}.run_status ELSE p.status END,
-      notable = CASE WHEN p.join_remaining - e.n <= 0 THEN NULL ELSE p.notable END,
-      timer_at = CASE WHEN p.join_remaining - e.n <= 0 THEN NULL ELSE p.timer_at END,
-      available_at = CASE WHEN p.join_remaining - e.n <= 0 THEN clock.at ELSE p.available_at END,
-      seq = p.seq + (p.join_remaining - e.n <= 0)::int,
+  SET join_remaining = ${REMAINING},
+      join_spare = ${SPARE},
+      status = CASE WHEN ${ENOUGH} THEN 'pending'::${s}.run_status ELSE p.status END,
+      notable = CASE WHEN ${ENOUGH} THEN NULL ELSE p.notable END,
+      timer_at = CASE WHEN ${ENOUGH} THEN NULL ELSE p.timer_at END,
+      available_at = CASE WHEN ${ENOUGH} THEN clock.at ELSE p.available_at END,
+      seq = p.seq + (${ENOUGH})::int,
       updated_at = clock.at
   FROM ended e, clock
   WHERE p.id = e.parent_id AND p.join_seq = e.parent_join_seq AND p.status = 'waiting' AND p.join_remaining IS NOT NULL

@@ -38,7 +38,8 @@ UPDATE ${s}.environments e SET upkeep_at = least(e.upkeep_at, clock.at + make_in
 FROM clock
 WHERE e.name = $2::text AND (
   EXISTS (SELECT FROM ${s}.lanes l WHERE l.environment_id = e.id AND l.prune_cursor_at IS NOT NULL)
-  OR (SELECT t.expires_at FROM ${s}.receipts t WHERE t.environment_id = e.id ORDER BY t.expires_at LIMIT 1) <= clock.at)
+  OR (SELECT t.expires_at FROM ${s}.receipts t WHERE t.environment_id = e.id ORDER BY t.expires_at LIMIT 1) <= clock.at
+  OR (SELECT t.expires_at FROM ${s}.events t WHERE t.environment_id = e.id ORDER BY t.expires_at LIMIT 1) <= clock.at)
 `,
   (p) => [p.now, p.environment],
 )
@@ -50,7 +51,7 @@ const LANES_PER_PASS = 50
  * Deletes ended runs whose retention is over, with all that belongs to them, bounded. Walks `runs_list_idx` of the lanes that were
  * looked at longest ago, each from where the last pass came to: ended runs need no index of their own, so finishing one stays cheap,
  * and runs that live long are passed over once a round, not once a pass. Spared: children whose parent has not yet committed the step
- * that reads them. `more`: a lane was not walked to its end.
+ * that reads them, and runs whose end somebody waits for and has not been told. `more`: a lane was not walked to its end.
  */
 export const pruneEnded = defineStatement<UpkeepParams & { readonly minRetentionSeconds: number }>(
   'prune_ended',
@@ -75,7 +76,7 @@ examined AS MATERIALIZED (
 ),
 doomed AS MATERIALIZED (
   SELECT r.ctid AS place FROM ${s}.runs r
-  WHERE r.id = ANY (ARRAY(SELECT x.id FROM examined x WHERE x.over)) AND r.finished_at IS NOT NULL
+  WHERE r.id = ANY (ARRAY(SELECT x.id FROM examined x WHERE x.over)) AND r.finished_at IS NOT NULL AND NOT r.awaited
     AND NOT EXISTS (
       SELECT FROM ${s}.runs p WHERE p.id = r.parent_id AND p.join_seq = r.parent_join_seq AND p.status NOT IN ('completed', 'failed', 'cancelled', 'discarded'))
   FOR UPDATE OF r SKIP LOCKED
@@ -83,6 +84,7 @@ doomed AS MATERIALIZED (
 gone AS (DELETE FROM ${s}.runs r WHERE r.ctid = ANY (ARRAY(SELECT d.place FROM doomed d)) AND r.finished_at IS NOT NULL RETURNING r.id),
 no_history AS (DELETE FROM ${s}.history h WHERE h.run_id = ANY (ARRAY(SELECT g.id FROM gone g))),
 no_signals AS (DELETE FROM ${s}.signals x WHERE x.run_id = ANY (ARRAY(SELECT g.id FROM gone g))),
+no_waits AS (DELETE FROM ${s}.event_waits x WHERE x.run_id = ANY (ARRAY(SELECT g.id FROM gone g))),
 no_keys AS (DELETE FROM ${s}.uniques u WHERE u.run_id = ANY (ARRAY(SELECT g.id FROM gone g))),
 reached AS (
   SELECT p.id, count(x.id) >= (SELECT n FROM share) AS more, max(x.created_at) AS at,
