@@ -18,6 +18,7 @@ const spawnFields = {
   input: z.unknown().optional(),
   id: z.string().optional(),
   key: z.string().optional(),
+  onConflict: z.enum(['keep', 'reschedule']).optional(),
   queue: z.string().optional(),
   priority: z.number().optional(),
   /** With a unit: `"90s"`. */

@@ -33,7 +33,7 @@ export function createCalls(options: CreateCallsOptions): Calls {
       })
       // prepared, or `admit` had thrown
       const value = toResult(run as NewRun, settled)
-      if (value.created && !value.replayed) around.committed()
+      if (changedSomething(value)) around.committed()
       return value
     },
     spawnMany: (calls, caller) => spawnMany(around, calls, caller),
@@ -58,11 +58,11 @@ async function prepare(around: Surroundings, call: SpawnCall, caller: Caller | u
 }
 
 function toRunCall(call: SpawnCall): NewRunCall {
-  const { definition, version, input, key, queue, priority, delay, at, maxAttempts, tags, headers } = call
+  const { definition, version, input, key, onConflict, queue, priority, delay, at, maxAttempts, tags, headers } = call
   checkName(definition, { field: 'definition', code: 'invalid_request' })
   if (version !== undefined) checkInteger(version, { field: 'version', min: 1, max: MAX_VERSION, code: 'invalid_request' })
   // a text that is no duration is refused by `toCall`
-  const options = { key, queue, priority, delay: delay as Duration | undefined, at, maxAttempts, tags, headers }
+  const options = { key, onConflict, queue, priority, delay: delay as Duration | undefined, at, maxAttempts, tags, headers }
   return { ...toCall({ definition, version: version ?? 1, input, options }), version }
 }
 
@@ -75,9 +75,15 @@ function toSpawnResult(run: NewRun, admission: Admission): SpawnResult {
   switch (admission.kind) {
     case 'created':
     case 'occupied':
-      return { id: admission.id, status: admission.status, created: admission.kind === 'created', replayed: false }
+      return {
+        id: admission.id,
+        status: admission.status,
+        created: admission.kind === 'created',
+        replayed: false,
+        ...effectOf(admission),
+      }
     case 'replayed':
-      return { id: admission.id, status: admission.status, created: admission.created, replayed: true }
+      return { id: admission.id, status: admission.status, created: admission.created, replayed: true, ...effectOf(admission) }
     case 'mismatch':
       throw mismatch(run.receipt?.key)
     case 'id_taken':
@@ -85,7 +91,25 @@ function toSpawnResult(run: NewRun, admission: Admission): SpawnResult {
         field: 'id',
         got: run.id,
       })
+    case 'contended': {
+      const detail = `Others hold what run ${run.id} of "${run.definition}" must not share, one after another. Nothing was written: ask again.`
+      throw new PawlError('database_busy', detail, { retryAfterMs: CONTENDED_RETRY_MS })
+    }
   }
+}
+
+/** When a spawn that found its key changing hands may be asked again, in milliseconds. */
+const CONTENDED_RETRY_MS = 1_000
+
+/** What it did to the run that it is answered with. */
+function effectOf(admission: Admission): Pick<SpawnResult, 'rescheduled' | 'gathered'> {
+  if (!('effect' in admission) || admission.effect === undefined) return {}
+  return admission.effect === 'rescheduled' ? { rescheduled: true } : { gathered: true }
+}
+
+/** Something may have become due that was not before. */
+function changedSomething({ created, replayed, rescheduled, gathered }: SpawnResult): boolean {
+  return !replayed && (created || rescheduled === true || gathered === true)
 }
 
 function mismatch(key: string | undefined): PawlError {
@@ -122,7 +146,7 @@ async function spawnMany(
     if (item.status === 'rejected') return { ok: false, error: toPawlError(item.reason) }
     return toItem(item.value, settled[next++])
   })
-  if (items.some((item) => item.ok && item.value.created && !item.value.replayed)) around.committed()
+  if (items.some((item) => item.ok && changedSomething(item.value))) around.committed()
   return items
 }
 
@@ -229,7 +253,7 @@ async function retry(around: Surroundings, id: string, caller: Caller | undefine
         `Run ${id} is ${answer.status}: only a run that failed, was cancelled or discarded can be retried.`,
       )
     case 'key_taken':
-      throw new PawlError('key_taken', `The key of run ${id} is held by run ${answer.holder} now.`, {
+      throw new PawlError('key_taken', `The key of run ${id}, or what makes it unique, is held by run ${answer.holder} now.`, {
         field: 'key',
         got: answer.holder,
       })

@@ -14,6 +14,8 @@ export interface SpawnCall {
   /** A UUID of the caller's choice: spawning it again answers the run that is there. */
   readonly id?: string | undefined
   readonly key?: string | undefined
+  /** What this does to a run that has the key, or that it is not unique beside, and has not started. */
+  readonly onConflict?: 'keep' | 'reschedule' | undefined
   readonly queue?: string | undefined
   readonly priority?: number | undefined
   readonly delay?: number | string | undefined
@@ -29,8 +31,12 @@ export interface SpawnCall {
 export interface SpawnResult {
   readonly id: string
   readonly status: Status
-  /** False: a live run holds the key (or has the id), and this is that run. */
+  /** False: another run holds the key (or has the id), or is the same by what its definition says of uniqueness, and this is that run. */
   readonly created: boolean
+  /** That run had not started and was given the start of this call. */
+  readonly rescheduled?: true
+  /** That run had not started and has taken the input in: in place of its own, or at the end of its list. */
+  readonly gathered?: true
   /** True: this answer was first given to an earlier request with the same idempotency key. */
   readonly replayed: boolean
 }

@@ -24,7 +24,9 @@ import { checkHeaders, checkInteger, checkKey, checkName, checkTags } from './na
 import { type Call, type OutcomeFunctions, toInstant } from './outcome.ts'
 import { type RetryOptions, type RetryPolicy, toRetryPolicy } from './retry.ts'
 import { isSchema, type Schema } from './schema.ts'
+import type { Holding } from './store.ts'
 import type { Trigger } from './trigger.ts'
+import { toKeyHolding, toUniquePolicy, type UniquenessOptions, type UniquePolicy } from './unique.ts'
 
 /** Where a definition keeps what the engine runs; registered, so that two copies of the library agree. */
 export const definitionRuntime: unique symbol = Symbol.for('pawl.definition')
@@ -44,6 +46,11 @@ export type InputOf<D> = D extends Definition<infer I, unknown> ? I : never
 export type ResultOf<D> = D extends Definition<unknown, infer R> ? R : never
 
 export interface CallOptions {
+  /**
+   * When another run has the key or what makes this one unique: `keep` leaves it as it is, `reschedule` gives one that has not started
+   * the `delay` or `at` of this call (none: at once). Default: what the definition says, else `keep`.
+   */
+  readonly onConflict?: 'keep' | 'reschedule' | undefined
   readonly key?: string | undefined
   readonly queue?: string | undefined
   readonly delay?: Duration | undefined
@@ -91,6 +98,9 @@ export interface AnyDefinition {
   readonly retentionMs: RetentionMs
   readonly tags: readonly string[]
   readonly key: ((input: unknown) => string | undefined) | undefined
+  /** Undefined: a key is held while its run lives. */
+  readonly keyHolding: Holding | undefined
+  readonly unique: UniquePolicy | undefined
   readonly concurrencyKey: ((input: unknown) => string | undefined) | undefined
   readonly limits: readonly LimitUse<unknown>[]
   readonly triggers: readonly Trigger<unknown>[]
@@ -122,7 +132,7 @@ export interface RetentionMs {
 }
 
 /** What jobs and machines have in common. `P` is the parsed input, `S` the input as sent. */
-export interface CommonOptions<P, S> {
+export interface CommonOptions<P, S> extends UniquenessOptions<P> {
   /** From 1, default 1. Versions live side by side; the latest is spawned unless told. */
   readonly version?: number | undefined
   /** Default `default`. */
@@ -135,7 +145,7 @@ export interface CommonOptions<P, S> {
   readonly lease?: Duration | undefined
   /** Lower goes first. Default 0. */
   readonly priority?: number | undefined
-  /** The business identity of a run: at most one live run has it, and it is an address for signals. */
+  /** The business identity of a run: at most one live run has it (more: `keyScope`), and it is an address for signals. */
   readonly key?: ((input: P) => string | undefined) | undefined
   /** Runs with the same value run one at a time. */
   readonly concurrencyKey?: ((input: P) => string | undefined) | undefined
@@ -171,6 +181,8 @@ export type CommonFields = Pick<
   | 'retentionMs'
   | 'tags'
   | 'key'
+  | 'keyHolding'
+  | 'unique'
   | 'concurrencyKey'
   | 'limits'
   | 'triggers'
@@ -193,6 +205,8 @@ export function toCommonFields(
     priority = DEFAULT_PRIORITY,
     maxSnoozes = DEFAULT_MAX_SNOOZES,
   } = options
+  const retentionMs = toRetention(options.retention, field('retention'))
+  const holdings = { options, field, retentionMs: Math.min(retentionMs.completed, retentionMs.failed) }
   return {
     name,
     version: checkInteger(version, { field: field('version'), min: 1, max: MAX_VERSION }),
@@ -206,9 +220,11 @@ export function toCommonFields(
     maxSnoozes: checkInteger(maxSnoozes, { field: field('maxSnoozes'), min: 0, max: MAX_ATTEMPTS }),
     maxReplays: toMaxReplays(options.onAbandoned, field('onAbandoned')),
     onTimeout: toOnTimeout(options.onTimeout, field('onTimeout')),
-    retentionMs: toRetention(options.retention, field('retention')),
+    retentionMs,
     tags: checkTags(options.tags ?? [], { field: field('tags') }),
     key: checkFunction(options.key, field('key')),
+    keyHolding: toKeyHolding(options.keyScope, holdings),
+    unique: toUniquePolicy(holdings),
     concurrencyKey: checkFunction(options.concurrencyKey, field('concurrencyKey')),
     limits: checkLimits(options.limits ?? [], field('limits')),
     triggers: checkTriggers(options.triggers ?? [], field('triggers')),
@@ -300,13 +316,16 @@ export interface ToCallParams {
 /** A call with its options validated. The input is not looked at. */
 export function toCall<R>(params: ToCallParams): Call<R> {
   const { definition, version, input, options = {}, code = 'invalid_request' } = params
-  const { key, queue, delay, at, priority, maxAttempts, tags, headers } = options
+  const { key, onConflict, queue, delay, at, priority, maxAttempts, tags, headers } = options
   if (delay !== undefined && at !== undefined)
     throw notAllowed(code, { field: 'delay', got: 'delay and at', allowed: 'one of them' })
+  if (onConflict !== undefined && onConflict !== 'keep' && onConflict !== 'reschedule')
+    throw notAllowed(code, { field: 'onConflict', got: onConflict, allowed: '"keep" or "reschedule"' })
   return {
     definition,
     version,
     input,
+    onConflict,
     key: key === undefined ? undefined : checkKey(key, { field: 'key', code }),
     queue: queue === undefined ? undefined : checkName(queue, { field: 'queue', code }),
     delayMs: delay === undefined ? undefined : toMs(delay, 'delay', { code }),

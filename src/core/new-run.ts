@@ -5,13 +5,14 @@ import { notAllowed, PawlError } from './errors.ts'
 import { gatesOf } from './gate.ts'
 import { uuidv7 } from './ids.ts'
 import { JOB_STEP } from './job.ts'
-import { type StoredJson, toStored, utf8Length } from './json.ts'
+import { type Json, type StoredJson, toStored, utf8Length } from './json.ts'
 import { checkKey, checkTags } from './names.ts'
 import type { Call } from './outcome.ts'
 import { policyOf } from './policy.ts'
 import type { Registry } from './registry.ts'
 import { DEFAULT_RETRY } from './retry.ts'
 import { type ParseOptions, parse, parseOptional, type Schema } from './schema.ts'
+import { type SpawnTerms, startOf, termsOf, withHoldings } from './spawn-terms.ts'
 import type { NewRun, Receipt } from './store.ts'
 
 /** A call as `with` makes it, or one that leaves the version to be the latest. */
@@ -26,6 +27,8 @@ export interface ToNewRunOptions {
   /** Headers inherited from a parent or a request; the call's own win. */
   readonly headers?: Readonly<Record<string, string>> | undefined
   readonly maxPayloadBytes?: number | undefined
+  /** It is a child of a join: never gathered with others. */
+  readonly isChild?: boolean | undefined
   /** Attempts where neither the call nor the definition says. */
   readonly maxAttempts?: number | undefined
 }
@@ -40,12 +43,15 @@ export async function toNewRun(call: NewRunCall, options: ToNewRunOptions): Prom
   const definition = findDefinition(call, registry)
   const input = toStored(call.input, { field: 'input', maxBytes: maxPayloadBytes, code: 'invalid_input' })
   // what a handler will read: a Date has become text by then, and must be refused here if it cannot be that
-  const parsed = definition && (await parseInput(definition, JSON.parse(input.text)))
+  const stored: Json = JSON.parse(input.text)
+  const parsed = definition && (await parseInput(definition, stored))
   const state = definition?.kind === 'machine' ? await initialStateOf(definition, parsed, maxPayloadBytes) : null
   const queue = call.queue ?? definition?.queue ?? ''
   const queueIsCapped = registry.queues.get(queue)?.concurrency !== undefined
   const retention = definition?.retentionMs ?? DEFAULT_RETENTION
   const headers = headersOf(call, options)
+  const key = call.key ?? (definition ? ownKeyOf(definition, parsed) : null)
+  const terms = await spawnTermsOf(call, { ...options, definition, queue, stored, parsed })
   return {
     id: options.id ?? uuidv7(),
     idIsCallers: options.id !== undefined,
@@ -56,24 +62,43 @@ export async function toNewRun(call: NewRunCall, options: ToNewRunOptions): Prom
     version: definition?.version ?? call.version ?? 1,
     step: definition?.initial ?? JOB_STEP,
     priority: call.priority ?? definition?.priority ?? DEFAULT_PRIORITY,
-    delayMs: call.delayMs ?? null,
-    runAt: call.at === undefined ? null : Date.parse(call.at),
+    delayMs: terms.delayMs,
+    runAt: terms.runAt,
     maxAttempts: call.maxAttempts ?? attemptsOf(definition, options.maxAttempts),
     retentionSeconds: toSeconds(retention.completed),
     failedRetentionSeconds: toSeconds(retention.failed),
     input: input.text,
     state: state?.text ?? null,
     payloadBytes: input.bytes + (state?.bytes ?? 0) + (headers === null ? 0 : utf8Length(headers)),
-    key: call.key ?? (definition ? ownKeyOf(definition, parsed) : null),
+    key,
     gates: askDefinition(call.definition, () => gatesOf({ definition, input: parsed, tenant, queue, queueIsCapped })),
     gateUnits: null,
-    policy: policyOf(definition),
+    policy: withHoldings(policyOf(definition), key === null ? undefined : definition?.keyHolding, terms.unique),
+    onConflict: terms.onConflict,
     deadlineMs: null,
     tags: tagsOf(call, definition),
     headers,
     origin: options.origin === undefined ? null : toStored(options.origin, { field: 'origin', code: 'invalid_request' }).text,
     receipt: options.receipt ?? null,
   }
+}
+
+interface TermsOptions extends ToNewRunOptions {
+  readonly definition: AnyDefinition | undefined
+  readonly queue: string
+  readonly stored: Json
+  readonly parsed: unknown
+}
+
+async function spawnTermsOf(call: NewRunCall, options: TermsOptions): Promise<SpawnTerms> {
+  const { definition, queue, stored, parsed, id, isChild = false } = options
+  const policy = definition?.unique
+  if (!definition || !policy) {
+    return { ...startOf(call), onConflict: { kind: (!isChild && call.onConflict) || 'keep' }, unique: null }
+  }
+  const { name, version } = definition
+  const ask = (identify: () => Json | null) => askDefinition(name, identify)
+  return termsOf({ definition: name, version, queue, policy, stored, parsed, call, id, isChild, ask })
 }
 
 function findDefinition(call: NewRunCall, registry: Registry): AnyDefinition | undefined {
@@ -126,7 +151,7 @@ function askDefinition<T>(name: string, ask: () => T): T {
   } catch (cause) {
     if (cause instanceof PawlError) throw cause
     const message = cause instanceof Error ? cause.message : String(cause)
-    const detail = `A function of "${name}" (key, concurrencyKey, limits, initialState) threw: ${message.slice(0, 500)}`
+    const detail = `A function of "${name}" (key, by, concurrencyKey, limits, initialState) threw: ${message.slice(0, 500)}`
     throw new PawlError('invalid_configuration', detail, { field: name, cause })
   }
 }

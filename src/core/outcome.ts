@@ -20,6 +20,7 @@ export interface Call<R = unknown> {
   readonly version: number
   readonly input: unknown
   readonly key: string | undefined
+  readonly onConflict: 'keep' | 'reschedule' | undefined
   readonly queue: string | undefined
   readonly delayMs: number | undefined
   readonly at: string | undefined

@@ -46,6 +46,7 @@ export interface NewRun {
   /** Units that each gate is charged, parallel to them; null: one each. */
   readonly gateUnits: readonly number[] | null
   readonly policy: RunPolicy | null
+  readonly onConflict: OnConflict
   /** When the first of its deadlines has to be looked at, in milliseconds from now. */
   readonly deadlineMs: number | null
   readonly tags: readonly string[] | null
@@ -62,13 +63,40 @@ export interface RunPolicy {
   readonly maxIdleMs?: number
   /** Attempts abandoned by their host that are replayed; one more makes the run uncertain. Absent: the engine's own cap, and it fails. */
   readonly maxReplays?: number
+  /** How long its key is held. Absent: while it lives. */
+  readonly key?: Holding
   /** The entry in `uniques` that it holds beside its key. */
-  readonly unique?: { readonly scope: string; readonly token: string }
+  readonly unique?: UniqueEntry
   /** The join whose children are cancelled as far as they have not ended when the step that it led to is through. */
   readonly cancelsStragglersOf?: number
   /** A child that goes on when its parent is cancelled. */
   readonly outlivesParent?: true
 }
+
+/** How long a run holds what no other may have. A key, always while the run lives; with a period, until then at least. */
+export interface Holding {
+  /** Ended runs that go on holding it: 1 completed, 2 failed, 4 cancelled, 8 discarded. 16: held only until the run starts. */
+  readonly keep: number
+  /** From the spawn on. Of a key: reserved at least so long. Else: held no longer, whatever becomes of the run. */
+  readonly periodMs?: number
+  /** The period begins when the run is to start. */
+  readonly fromSchedule?: true
+}
+
+/** What no other run may hold in the same tenant and environment. */
+export interface UniqueEntry extends Holding {
+  readonly scope: string
+  readonly token: string
+}
+
+/**
+ * What a spawn does to the run that has its key or its entry, when that has not started: nothing; give it the new start; put the input in
+ * place of its own and let it wait anew; add the input, a list, to its own.
+ */
+export type OnConflict =
+  | { readonly kind: 'keep' | 'reschedule' }
+  | { readonly kind: 'debounce'; readonly waitMs: number; readonly maxMs: number | null }
+  | { readonly kind: 'batch'; readonly waitMs: number; readonly size: number }
 
 /** An idempotency key and the fingerprint of the request it came with. */
 export interface Receipt {
@@ -76,13 +104,26 @@ export interface Receipt {
   readonly fingerprint: string
 }
 
-/** What an admission came to. `occupied`: the key belongs to another live run, and nothing was written. */
+/**
+ * What an admission came to. `occupied`: the key or the uniqueness belongs to another run, to which nothing was done but the `effect`.
+ * `contended`: the run that has it went and came so often meanwhile that nothing was decided; nothing was written.
+ */
 export type Admission =
   | { readonly kind: 'created'; readonly id: string; readonly status: Status }
-  | { readonly kind: 'occupied'; readonly id: string; readonly status: Status }
-  | { readonly kind: 'replayed'; readonly id: string; readonly status: Status; readonly created: boolean }
+  | { readonly kind: 'occupied'; readonly id: string; readonly status: Status; readonly effect?: SpawnEffect | undefined }
+  | {
+      readonly kind: 'replayed'
+      readonly id: string
+      readonly status: Status
+      readonly created: boolean
+      readonly effect?: SpawnEffect | undefined
+    }
   | { readonly kind: 'mismatch' }
   | { readonly kind: 'id_taken' }
+  | { readonly kind: 'contended' }
+
+/** What a spawn did to a run that was there: gave it another start, or put its input into it. */
+export type SpawnEffect = 'rescheduled' | 'gathered'
 
 export interface NewSignal {
   readonly tenant: string

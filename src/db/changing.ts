@@ -3,7 +3,7 @@ import type { CancelAnswer, RetryAnswer, Scope } from '../core/store.ts'
 import { type StoreContext, sendRepeatable } from './context.ts'
 import { cancelRun, lockFamily, retakeKey, retryRun } from './statements/change-runs.ts'
 import { handOverLate } from './statements/gates.ts'
-import { creditParents, releaseKeys } from './statements/settle-outcomes.ts'
+import { creditParents, releaseKeys, releaseKeysAgain } from './statements/settle-outcomes.ts'
 
 export async function cancel(
   context: StoreContext,
@@ -15,7 +15,7 @@ export async function cancel(
     lockFamily(schema, { id }),
     cancelRun(schema, { now: context.now(), environment, tenant: scope.tenant, id, by: scope.by }),
     creditParents(schema, { now: context.now(), ids: [id] }),
-    releaseKeys(schema, { ids: [id] }),
+    releaseKeys(schema, { now: context.now(), ids: [id] }),
   ])
   const row = replies[1]?.[0]
   if (!row) return null
@@ -27,19 +27,32 @@ export async function cancel(
   return { id, did, status: did === 'cancelled' ? 'cancelled' : (row.status as Status) }
 }
 
+/** Times a retry is sent when what it lacked was free by the time it was asked who has it. */
+const RETRY_SENDS = 3
+
 export async function retry(context: StoreContext, id: string, scope: Scope): Promise<RetryAnswer> {
+  for (let sends = 1; ; sends += 1) {
+    const answer = await sendRetry(context, id, scope)
+    if (answer !== null) return answer
+    if (sends >= RETRY_SENDS) return { kind: 'key_taken', holder: id }
+  }
+}
+
+async function sendRetry(context: StoreContext, id: string, scope: Scope): Promise<RetryAnswer | null> {
+  const { schema } = context
   const params = { now: context.now(), environment: context.environment, tenant: scope.tenant, id }
   // locked before its key is taken: pruned in between, it would leave a key that nobody frees
   const { replies, resent } = await sendRepeatable(context.database, [
-    lockFamily(context.schema, { id }),
-    retakeKey(context.schema, params),
-    retryRun(context.schema, params),
+    lockFamily(schema, { id }),
+    retakeKey(schema, params),
+    retryRun(schema, params),
+    releaseKeysAgain(schema, { now: context.now(), ids: [id] }),
   ])
   const row = replies[2]?.[0]
   if (!row) return { kind: 'not_found' }
   if (row.retried === true || (resent && row.status === 'pending')) return { kind: 'retried', id }
   const status = row.status as Status
   const ended = status === 'failed' || status === 'cancelled' || status === 'discarded'
-  if (ended && row.holder !== null && row.holder !== id) return { kind: 'key_taken', holder: String(row.holder) }
-  return { kind: 'not_retryable', status }
+  if (!ended || row.is_ours === true) return { kind: 'not_retryable', status }
+  return row.holder === null ? null : { kind: 'key_taken', holder: String(row.holder) }
 }

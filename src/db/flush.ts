@@ -2,7 +2,14 @@ import type { Statement } from '../core/database.ts'
 import type { CommittedOutcome, FlushRequest, NewRun } from '../core/store.ts'
 import type { StoreContext } from './context.ts'
 import { awaitedRuns, statementsOfMessages, statementsOfStragglers, statementsOfTopics } from './flush-topics.ts'
-import { groupByLane, type Parentage, statementsForKeys, statementsForNewLanes, toInsertParams } from './spawning.ts'
+import {
+  groupByLane,
+  type Parentage,
+  statementsForKeys,
+  statementsForNewLanes,
+  statementsForUnborn,
+  toInsertParams,
+} from './spawning.ts'
 import { type ApplyOutcomesParams, applyOutcomes } from './statements/apply-outcomes.ts'
 import { handOver, releaseGates } from './statements/gates.ts'
 import { insertRuns } from './statements/insert-runs.ts'
@@ -40,9 +47,13 @@ export function statementsOfFlush(context: StoreContext, request: FlushRequest, 
     ...statementsOfMessages(context, outcomes),
     ...statementsOfStragglers(context, outcomes),
     ...gates(context, outcomes, ids),
-    ...(outcomes.some((outcome) => outcome.run.key !== null) ? [releaseKeys(schema, { ids })] : []),
+    ...(outcomes.some(holdsEntries) ? [releaseKeys(schema, { now: context.now(), ids })] : []),
     ...(request.endedClaims.length > 0 ? [endClaims(schema, { claimIds: request.endedClaims })] : []),
   ]
+}
+
+function holdsEntries({ run }: CommittedOutcome): boolean {
+  return run.key !== null || run.policy.unique !== undefined
 }
 
 function sortById(outcomes: readonly CommittedOutcome[]): readonly CommittedOutcome[] {
@@ -135,6 +146,7 @@ function joins(context: StoreContext, outcomes: readonly CommittedOutcome[], non
           ...statementsForNewLanes(context, groupByLane(children).lanes),
           ...statementsForKeys(context, children, { nonce, parents }),
           insertRuns(context.schema, toInsertParams(context, children, { nonce, parents })),
+          ...statementsForUnborn(context, children),
         ]
       : []),
     parkParents(context.schema, {

@@ -4,19 +4,31 @@ import { type StoreContext, sendRepeatable } from './context.ts'
 import { groupByLane, planSpawn } from './spawning.ts'
 
 /**
- * Times a spawn is sent while it comes to nothing that can be told: a lane is missing, or the run that held its key ended between two
- * statements of the batch, which can happen again.
+ * Times a spawn is sent in a row without anything more becoming of it: a lane is missing, or the run that had its key ended between two
+ * statements of the batch or was held by somebody, which can happen again.
  */
-const SPAWN_SENDS = 10
+const SENDS_WITHOUT_PROGRESS = 10
 
+/** Sends runs, and again those of which nothing became, until something has become of all. */
 export async function spawn(context: StoreContext, runs: readonly NewRun[]): Promise<readonly Admission[]> {
   if (runs.length === 0) return []
   const nonce = randomUuid()
   const { sent, repeats } = withoutRepeats(runs)
-  let answers: readonly Admission[] | null = null
-  for (let sends = 1; answers === null; sends += 1)
-    answers = await sendSpawn(context, sent, nonce, { first: sends === 1, last: sends >= SPAWN_SENDS })
-  return runs.map((_, index) => answerOf(answers, repeats[index] ?? { kind: 'mismatch' }))
+  const answers = new Map<NewRun, Admission>()
+  let left = sent
+  for (let sends = 1; left.length > 0 && sends <= SENDS_WITHOUT_PROGRESS; sends += 1) {
+    const before = left.length
+    const admissions = await sendSpawn(context, left, nonce, sends === 1)
+    left.forEach((run, index) => {
+      const admission = admissions[index]
+      if (admission) answers.set(run, admission)
+    })
+    left = left.filter((run) => !answers.has(run))
+    // a list that filled up, and others that begin the next one
+    if (left.length < before) sends = 1
+  }
+  const inOrder = sent.map((run) => answers.get(run) ?? { kind: 'contended' as const })
+  return runs.map((_, index) => answerOf(inOrder, repeats[index] ?? { kind: 'mismatch' }))
 }
 
 type Place =
@@ -48,22 +60,22 @@ function answerOf(answers: readonly Admission[], place: Place): Admission {
   const answer = answers[place.at]
   if (!answer) return { kind: 'mismatch' }
   if (place.kind === 'first' || (answer.kind !== 'created' && answer.kind !== 'occupied')) return answer
-  return { kind: 'replayed', id: answer.id, status: answer.status, created: answer.kind === 'created' }
+  const effect = answer.kind === 'occupied' ? answer.effect : undefined
+  return { kind: 'replayed', id: answer.id, status: answer.status, created: answer.kind === 'created', effect }
 }
 
-/** Null: it has to be sent again, with everything it may need. */
+/** Null: nothing became of that run, and it has to be sent again. */
 async function sendSpawn(
   context: StoreContext,
   runs: readonly NewRun[],
   nonce: string,
-  options: { readonly first: boolean; readonly last: boolean },
-): Promise<readonly Admission[] | null> {
-  if (!options.first) context.lanes.forget()
+  isFirst: boolean,
+): Promise<readonly (Admission | null)[]> {
+  if (!isFirst) context.lanes.forget()
   const plan = planSpawn(context, runs, nonce)
   const { replies, resent } = await sendRepeatable(context.database, plan.statements)
   const { admissions, lanesMissing } = plan.read(replies)
-  if (lanesMissing && !resent && options.first) return null
+  if (lanesMissing && !resent && isFirst) return runs.map(() => null)
   for (const lane of groupByLane(runs).lanes) context.lanes.remember(lane)
-  if (admissions.some((admission) => admission === null) && !options.last) return null
-  return admissions.map((admission) => admission ?? { kind: 'mismatch' })
+  return admissions
 }

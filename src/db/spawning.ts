@@ -1,9 +1,18 @@
+import { MAX_PAYLOAD_BYTES } from '../core/bounds.ts'
 import type { Row, Statement } from '../core/database.ts'
 import type { Status } from '../core/status.ts'
-import type { Admission, NewRun } from '../core/store.ts'
+import type { Admission, Holding, NewRun, SpawnEffect } from '../core/store.ts'
 import type { Lane, StoreContext } from './context.ts'
-import { decideReceipts, readAdmissions, takeKeys, writeReceipts } from './statements/admit-runs.ts'
+import {
+  decideReceipts,
+  dropUnborn,
+  OWN_RECEIPT_PREFIX,
+  readAdmissions,
+  takeKeys,
+  writeReceipts,
+} from './statements/admit-runs.ts'
 import { ensureEnvironment, ensureLanes, type InsertRunsParams, insertRuns, type LanesParams } from './statements/insert-runs.ts'
+import { lockOccupants, type MergeSpawnsParams, mergeSpawns } from './statements/merge-spawns.ts'
 import { UNIT_SEPARATOR } from './statements/statement.ts'
 
 /** How long an idempotency key is remembered, in milliseconds: 7 days, longer than any sender retries. */
@@ -62,11 +71,11 @@ function toLanesParams(environment: string, lanes: readonly Omit<Lane, 'id'>[]):
   }
 }
 
-/** An array over runs, or none at all when every value is null: absent ones are padded by the server. */
-function column<T>(runs: readonly NewRun[], value: (run: NewRun) => T | null): readonly (T | null)[] {
+/** An array over items, or none at all when every value is null: absent ones are padded by the server. */
+function column<I, T>(items: readonly I[], value: (item: I) => T | null): readonly (T | null)[] {
   let some = false
-  const values = runs.map((run) => {
-    const one = value(run)
+  const values = items.map((item) => {
+    const one = value(item)
     if (one !== null) some = true
     return one
   })
@@ -104,7 +113,7 @@ export function toInsertParams(
     inputs: column(runs, (run) => run.input),
     keys: column(runs, (run) => run.key),
     receiptKeys: column(runs, (run) => run.receipt?.key ?? null),
-    gates: column(runs, (run) => run.gates?.join(GATE_SEPARATOR) ?? null),
+    gates: column(runs, gatesText),
     parentIds: parents.map((parent) => parent.parentId),
     parentJoinSeqs: parents.map((parent) => parent.joinSeq),
     childIndexes: parents.map((parent) => parent.index),
@@ -112,7 +121,7 @@ export function toInsertParams(
     tags: column(runs, (run) => run.tags?.join(UNIT_SEPARATOR) || null),
     headers: column(runs, (run) => run.headers),
     origins: column(runs, (run) => run.origin),
-    gateUnits: column(runs, (run) => run.gateUnits?.join(',') ?? null),
+    gateUnits: column(runs, gateUnitsText),
     policies: column(runs, (run) => (run.policy === null ? null : JSON.stringify(run.policy))),
     deadlinesMs: column(runs, (run) => run.deadlineMs),
     marked: parents.length === 0 && runs.some((run) => run.idIsCallers || run.receipt !== null),
@@ -120,28 +129,64 @@ export function toInsertParams(
   }
 }
 
-/** Takes the keys of those runs that have one. `parents`: of children, parallel to the runs. */
+interface Entry extends Holding {
+  readonly run: NewRun
+  readonly scope: string
+  readonly token: string
+  readonly isKey: boolean
+  readonly parent: Parentage | undefined
+}
+
+function entriesOf(run: NewRun, parent: Parentage | undefined): readonly Entry[] {
+  const { key, policy, definition } = run
+  const unique = policy?.unique
+  return [
+    ...(key === null ? [] : [{ ...(policy?.key ?? WHILE_LIVE), run, scope: definition, token: key, isKey: true, parent }]),
+    ...(unique === undefined ? [] : [{ ...unique, run, isKey: false, parent }]),
+  ]
+}
+
+const WHILE_LIVE: Holding = { keep: 0 }
+
+/** Takes what those runs hold that hold something: keys and other entries. `parents`: of children, parallel to the runs. */
 export function statementsForKeys(
   context: StoreContext,
   runs: readonly NewRun[],
   options: { readonly nonce: string; readonly parents?: readonly Parentage[] },
 ): Statement[] {
   const { nonce, parents = [] } = options
-  const keyed = runs.flatMap((run, index) => (run.key === null ? [] : [{ run, key: run.key, parent: parents[index] }]))
-  if (keyed.length === 0) return []
+  const entries = runs.flatMap((run, index) => entriesOf(run, parents[index]))
+  if (entries.length === 0) return []
   return [
     takeKeys(context.schema, {
+      now: context.now(),
       environment: context.environment,
       nonce,
-      ids: keyed.map(({ run }) => run.id),
-      tenants: keyed.map(({ run }) => run.tenant),
-      scopes: keyed.map(({ run }) => run.definition),
-      keys: keyed.map(({ key }) => key),
-      receiptKeys: keyed.map(({ run }) => run.receipt?.key ?? null),
-      parentIds: keyed.flatMap(({ parent }) => (parent ? [parent.parentId] : [])),
-      parentJoinSeqs: keyed.flatMap(({ parent }) => (parent ? [parent.joinSeq] : [])),
+      ids: entries.map(({ run }) => run.id),
+      tenants: entries.map(({ run }) => run.tenant),
+      scopes: entries.map(({ scope }) => scope),
+      tokens: entries.map(({ token }) => token),
+      keeps: column(entries, ({ keep }) => keep || null),
+      expiresMs: column(entries, expiryOf),
+      expiresFrom: column(entries, ({ run, fromSchedule }) => (fromSchedule ? run.runAt : null)),
+      reservesMs: column(entries, ({ isKey, periodMs }) => (isKey ? (periodMs ?? null) : null)),
+      receiptKeys: entries.map(({ run }) => run.receipt?.key ?? null),
+      parentIds: entries.flatMap(({ parent }) => (parent ? [parent.parentId] : [])),
+      parentJoinSeqs: entries.flatMap(({ parent }) => (parent ? [parent.joinSeq] : [])),
     }),
   ]
+}
+
+/** A period that begins when the run is to start is so much longer than its delay, unless it is to start at an instant. */
+function expiryOf({ isKey, periodMs, fromSchedule, run }: Entry): number | null {
+  if (isKey || periodMs === undefined) return null
+  return periodMs + (fromSchedule ? (run.delayMs ?? 0) : 0)
+}
+
+/** Only a run that wants two entries can have got one and not come to be. */
+export function statementsForUnborn(context: StoreContext, runs: readonly NewRun[]): Statement[] {
+  const ids = runs.flatMap((run) => (run.key !== null && run.policy?.unique ? [run.id] : []))
+  return ids.length === 0 ? [] : [dropUnborn(context.schema, { ids })]
 }
 
 export interface SpawnPlan {
@@ -162,18 +207,23 @@ export interface SpawnReading {
  * Spawning as statements and what their replies mean. Pure: nothing is sent. A receipt key and a caller's id may be in it once. Sending
  * it twice changes nothing the second time, as long as the nonce is the same.
  */
-export function planSpawn(context: StoreContext, runs: readonly NewRun[], nonce: string): SpawnPlan {
+export function planSpawn(context: StoreContext, given: readonly NewRun[], nonce: string): SpawnPlan {
   const { schema, environment } = context
+  const runs = given.map(withOwnReceipt)
   const { lanes } = groupByLane(runs)
   const receipts = runs.filter((run) => run.receipt !== null)
   const asked = runs.filter(isAsked)
   const admissions = toAdmissionsParams(environment, asked, nonce)
   const insert = insertRuns(schema, toInsertParams(context, runs, { nonce }))
+  const merging = runs.filter(merges)
   const statements: readonly Statement[] = [
+    ...statementsForOccupants(context, merging),
     ...statementsForNewLanes(context, lanes),
     ...(receipts.length > 0 ? [toReceipts(context, receipts, nonce)] : []),
     ...statementsForKeys(context, runs, { nonce }),
     insert,
+    ...statementsForUnborn(context, runs),
+    ...(merging.length > 0 ? [mergeSpawns(schema, toMergeParams(context, merging, nonce))] : []),
     ...(receipts.length > 0 ? [decideReceipts(schema, admissions)] : []),
     ...(asked.length > 0 ? [readAdmissions(schema, admissions)] : []),
   ]
@@ -193,15 +243,65 @@ export function planSpawn(context: StoreContext, runs: readonly NewRun[], nonce:
   return { statements, read }
 }
 
-/** Whether what became of it has to be read: somebody else may have its id, its key or its receipt. */
+/** Whether what became of it has to be read: somebody else may have its id, its key, its entry or its receipt. */
 function isAsked(run: NewRun): boolean {
-  return run.receipt !== null || run.key !== null || run.idIsCallers
+  return run.receipt !== null || run.key !== null || run.policy?.unique !== undefined || run.idIsCallers
 }
 
-/** Neither there nor refused: its lane was missing, or whoever held its key is gone. */
+/** Whether it may change a run that is there. */
+function merges(run: NewRun): boolean {
+  return run.onConflict.kind !== 'keep' && (run.key !== null || run.policy?.unique !== undefined)
+}
+
+function withOwnReceipt(run: NewRun): NewRun {
+  if (run.receipt !== null || !merges(run)) return run
+  return { ...run, receipt: { key: `${OWN_RECEIPT_PREFIX}${run.id}`, fingerprint: '' } }
+}
+
+function statementsForOccupants(context: StoreContext, merging: readonly NewRun[]): Statement[] {
+  const entries = merging.flatMap((run) => entriesOf(run, undefined))
+  if (entries.length === 0) return []
+  return [
+    lockOccupants(context.schema, {
+      environment: context.environment,
+      tenants: entries.map(({ run }) => run.tenant),
+      scopes: entries.map(({ scope }) => scope),
+      tokens: entries.map(({ token }) => token),
+    }),
+  ]
+}
+
+function toMergeParams(context: StoreContext, runs: readonly NewRun[], nonce: string): MergeSpawnsParams {
+  return {
+    ...toAdmissionsParams(context.environment, runs, nonce),
+    now: context.now(),
+    inputs: runs.map((run) => run.input),
+    states: column(runs, (run) => run.state),
+    payloadBytes: runs.map((run) => run.payloadBytes),
+    gates: column(runs, gatesText),
+    gateUnits: column(runs, gateUnitsText),
+    delaysMs: column(runs, (run) => run.delayMs),
+    runAts: column(runs, (run) => run.runAt),
+    waitsMs: column(runs, ({ onConflict }) => ('waitMs' in onConflict ? onConflict.waitMs : null)),
+    maxMs: column(runs, ({ onConflict }) => ('maxMs' in onConflict ? onConflict.maxMs : null)),
+    sizes: column(runs, ({ onConflict }) => ('size' in onConflict ? onConflict.size : null)),
+    maxPayloadBytes: MAX_PAYLOAD_BYTES,
+  }
+}
+
+function gatesText({ gates }: NewRun): string | null {
+  return gates?.join(GATE_SEPARATOR) ?? null
+}
+
+function gateUnitsText({ gateUnits }: NewRun): string | null {
+  return gateUnits?.join(',') ?? null
+}
+
+/** Neither there nor refused: its lane was missing, whoever had its key is gone, or could not be changed just then. */
 function isMissing(run: NewRun, row: Row | undefined): boolean {
-  if (!row || row.own_id !== null || (row.occupant_id !== null && row.occupant_id !== run.id)) return false
-  return run.receipt === null || row.receipt_is_ours === true
+  if (!row) return false
+  if (run.receipt !== null) return row.receipt_is_ours === true && row.receipt_matches === true && row.decision === null
+  return row.own_id === null && row.occupant_id === null
 }
 
 function toReceipts(context: StoreContext, runs: readonly NewRun[], nonce: string): Statement {
@@ -226,18 +326,28 @@ function toAdmissionsParams(environment: string, runs: readonly NewRun[], nonce:
     keys: runs.map((run) => run.key),
     receiptKeys: runs.map((run) => run.receipt?.key ?? null),
     fingerprints: runs.map((run) => run.receipt?.fingerprint ?? null),
+    uniqueScopes: column(runs, (run) => run.policy?.unique?.scope ?? null),
+    uniqueTokens: column(runs, (run) => run.policy?.unique?.token ?? null),
+    modes: column(runs, (run) => (merges(run) ? run.onConflict.kind : null)),
   }
+}
+
+interface Decision {
+  readonly id: string
+  readonly status: Status
+  readonly created: boolean
+  readonly effect?: SpawnEffect
 }
 
 function toAdmission(run: NewRun, row: Row | undefined): Admission {
   if (!row) return { kind: 'mismatch' }
   if (run.receipt) {
-    if (row.receipt_matches !== true) return { kind: 'mismatch' }
-    const decision = row.decision as { id: string; status: Status; created: boolean } | { taken: true } | null
-    if (row.receipt_is_ours !== true) {
-      if (decision === null) return { kind: 'mismatch' }
-      return 'taken' in decision ? { kind: 'id_taken' } : { kind: 'replayed', ...decision }
-    }
+    const decision = row.decision as Decision | { readonly taken: true } | null
+    if (row.receipt_matches !== true || decision === null) return { kind: 'mismatch' }
+    if ('taken' in decision) return { kind: 'id_taken' }
+    if (row.receipt_is_ours !== true) return { kind: 'replayed', ...decision }
+    const { id, status, created, effect } = decision
+    return created ? { kind: 'created', id, status } : { kind: 'occupied', id, status, effect }
   }
   if (row.own_id !== null) {
     if (row.own_is_visible !== true) return { kind: 'id_taken' }

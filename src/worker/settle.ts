@@ -292,7 +292,9 @@ async function childrenOf(params: SettleParams, outcome: JoinOutcome): Promise<r
   const inherited = Object.fromEntries(
     TRACE_HEADERS.flatMap((name) => (run.headers[name] === undefined ? [] : [[name, run.headers[name]]])),
   )
-  return Promise.all(outcome.calls.map((call) => toNewRun(call, { registry, tenant: run.tenant, headers: inherited })))
+  return Promise.all(
+    outcome.calls.map((call) => toNewRun(call, { registry, tenant: run.tenant, headers: inherited, isChild: true })),
+  )
 }
 
 function neededOf(outcome: JoinOutcome): number | null {

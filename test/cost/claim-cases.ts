@@ -1,5 +1,5 @@
 import type { Statement } from '../../src/core/database.ts'
-import { decideReceipts, readAdmissions } from '../../src/db/statements/admit-runs.ts'
+import { decideReceipts, dropUnborn, readAdmissions } from '../../src/db/statements/admit-runs.ts'
 import { cancelRun, lockFamily, retakeKey, retryRun } from '../../src/db/statements/change-runs.ts'
 import { claimRuns, recoverClaim } from '../../src/db/statements/claim-runs.ts'
 import { deliverSignal, forgetReceipt, readReceipt } from '../../src/db/statements/deliver-signals.ts'
@@ -8,6 +8,7 @@ import { ensureLanes } from '../../src/db/statements/insert-runs.ts'
 import { dropLapsedClaims, endSolitude, extendClaims, readClaimed, rescueLost } from '../../src/db/statements/keep-claims.ts'
 import { loadChildren, loadInbox } from '../../src/db/statements/load-satellites.ts'
 import { lockRuns } from '../../src/db/statements/lock-runs.ts'
+import { lockOccupants, mergeSpawns } from '../../src/db/statements/merge-spawns.ts'
 import { peekNext } from '../../src/db/statements/peek-next.ts'
 import { promoteDue } from '../../src/db/statements/promote-due.ts'
 import { readHistory } from '../../src/db/statements/read-history.ts'
@@ -19,6 +20,7 @@ import {
   parkParents,
   recheckWaits,
   releaseKeys,
+  releaseKeysAgain,
   requireApplied,
 } from '../../src/db/statements/settle-outcomes.ts'
 import { hastenUpkeep, lockGates, pruneEnded, pruneReceipts, readBlockedGates } from '../../src/db/statements/upkeep.ts'
@@ -34,6 +36,7 @@ import {
   isNull,
   joined,
   keyed,
+  merging,
   now,
   outcomes,
   parents,
@@ -200,7 +203,7 @@ const settling: readonly Case[] = [
   {
     name: 'release_keys',
     before: [outcomes(1, 100, 'done', 'completed')],
-    statement: releaseKeys(S, { ids: idsOf('running', 1, 100) }),
+    statement: releaseKeys(S, { now, ids: idsOf('running', 1, 100) }),
     indexes: ['history_pkey', 'runs_pkey', 'uniques_run_idx'],
   },
   {
@@ -238,6 +241,28 @@ const admitting: readonly Case[] = [
   { name: 'insert_runs', before: [receipts, taken], statement: keyed, indexes: ['receipts_pkey', 'runs_pkey', UNIQUES] },
   { name: 'insert_runs of children', before: [joined], statement: children, indexes: ['receipts_pkey', 'runs_pkey', UNIQUES] },
   { name: 'take_keys', before: [receipts], statement: taken, indexes: ['receipts_pkey', 'runs_pkey'] },
+  {
+    name: 'lock_occupants',
+    statement: lockOccupants(S, {
+      environment,
+      tenants: merging.tenants,
+      scopes: merging.uniqueScopes,
+      tokens: merging.uniqueTokens,
+    }),
+    indexes: ['runs_pkey', UNIQUES],
+  },
+  {
+    name: 'merge_spawns',
+    before: [receipts],
+    statement: mergeSpawns(S, merging),
+    indexes: ['receipts_pkey', 'runs_pkey', 'ready_order_key', UNIQUES],
+  },
+  {
+    name: 'drop_unborn',
+    before: [taken],
+    statement: dropUnborn(S, { ids: admission.ids }),
+    indexes: ['runs_pkey', 'uniques_run_idx'],
+  },
   { name: 'write_receipts', statement: receipts, indexes: [] },
   {
     name: 'decide_receipts',
@@ -289,6 +314,12 @@ const changing: readonly Case[] = [
     before: [cancelRun(S, { ...target, by: null })],
     statement: retryRun(S, target),
     indexes: ['runs_pkey', UNIQUES],
+  },
+  {
+    name: 'release_keys_again',
+    before: [cancelRun(S, { ...target, by: null })],
+    statement: releaseKeysAgain(S, { now, ids: [target.id] }),
+    indexes: ['runs_pkey', 'uniques_run_idx'],
   },
   { name: 'read_run', statement: readRun(S, target), indexes: ['runs_pkey'] },
   {

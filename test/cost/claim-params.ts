@@ -114,6 +114,9 @@ export const admission = {
   keys,
   receiptKeys,
   fingerprints: freshIds.map(() => 'f'),
+  uniqueScopes: freshIds.map(() => 'charge\u001f'),
+  uniqueTokens: keys.map((key) => `\u001f1:${key}`),
+  modes: freshIds.map(() => 'debounce'),
 }
 export const receipts = writeReceipts(S, {
   now,
@@ -124,7 +127,39 @@ export const receipts = writeReceipts(S, {
   fingerprints: admission.fingerprints,
   keepMs: 1_000,
 })
-export const taken = takeKeys(S, { ...admission, parentIds: [], parentJoinSeqs: [] })
+export const taken = takeKeys(S, {
+  now,
+  environment,
+  nonce,
+  ids: freshIds,
+  tenants: admission.tenants,
+  scopes: admission.scopes,
+  tokens: keys,
+  keeps: [],
+  expiresMs: [],
+  expiresFrom: [],
+  reservesMs: [],
+  receiptKeys,
+  parentIds: [],
+  parentJoinSeqs: [],
+})
+/** Spawns of keys that runs have which are not yet due. */
+export const merging = {
+  ...admission,
+  now,
+  keys: freshIds.map((_, n) => `key${n}`),
+  inputs: freshIds.map(() => '[1]'),
+  states: [],
+  payloadBytes: freshIds.map(() => 3),
+  gates: [],
+  gateUnits: [],
+  delaysMs: [],
+  runAts: [],
+  waitsMs: freshIds.map(() => 1_000),
+  maxMs: [],
+  sizes: [],
+  maxPayloadBytes: 1_000,
+}
 export const keyed = inserts({ keys, receiptKeys })
 
 export const parents = idsOf('running', 101, 150)

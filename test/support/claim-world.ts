@@ -119,6 +119,8 @@ SELECT now(), ${sqlId('finished', 'n')}, 1, 'go', 'd' || n, '{}' FROM generate_s
 INSERT INTO pawl.signals (created_at, run_id, name, payload) SELECT now(), ${sqlId('waiting', 'n')}, 'other', '{}' FROM generate_series(1, ${size.waiting}) n;
 INSERT INTO pawl.uniques (tenant, environment_id, scope, token, run_id)
 SELECT l.tenant, 1, l.definition, r.key, r.id FROM pawl.runs r JOIN pawl.lanes l ON l.id = r.lane_id WHERE r.key IS NOT NULL ORDER BY r.position;
+INSERT INTO pawl.uniques (tenant, environment_id, scope, token, run_id, keep)
+SELECT 'acme', 1, E'charge\\x1f', E'\\x1f1:fresh' || n - 1, ${sqlId('future', 'n')}, 16 FROM generate_series(1, least(100, ${size.future})) n;
 INSERT INTO pawl.receipts (tenant, environment_id, key, fingerprint, nonce, created_at, expires_at)
 SELECT 'acme', 1, 'k' || n, 'f', '00000000-0000-7000-8000-0000000000aa', now(), now() + interval '1 day' + make_interval(secs => n)
 FROM generate_series(1, ${size.finished}, 10) n;`)

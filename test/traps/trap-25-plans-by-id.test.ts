@@ -1,6 +1,6 @@
 import { expect, onTestFinished, test } from 'vitest'
 import type { Statement } from '../../src/core/database.ts'
-import { decideReceipts, readAdmissions } from '../../src/db/statements/admit-runs.ts'
+import { decideReceipts, dropUnborn, readAdmissions } from '../../src/db/statements/admit-runs.ts'
 import { applyOutcomes } from '../../src/db/statements/apply-outcomes.ts'
 import { cancelRun, lockFamily, retakeKey, retryRun } from '../../src/db/statements/change-runs.ts'
 import { recoverClaim } from '../../src/db/statements/claim-runs.ts'
@@ -18,6 +18,7 @@ import {
   parkParents,
   recheckWaits,
   releaseKeys,
+  releaseKeysAgain,
   requireApplied,
 } from '../../src/db/statements/settle-outcomes.ts'
 import { type FreshDatabase, forEachVersion, freshDatabase } from '../support/database.ts'
@@ -72,7 +73,9 @@ const STATEMENTS: readonly Statement[] = [
   consumeSignals(S, { runIds: ids, signalIds: each('1') }),
   recheckWaits(S, { now: null, ids, shownRunIds: ids, shownSignalIds: each('1') }),
   releaseGates(S, { ids }),
-  releaseKeys(S, { ids }),
+  releaseKeys(S, { now: null, ids }),
+  releaseKeysAgain(S, { now: null, ids }),
+  dropUnborn(S, { ids }),
   requireApplied(S, { runId: id, seq: 1 }),
   ...[readAdmissions, decideReceipts].map((statement) =>
     statement(S, {
@@ -84,6 +87,9 @@ const STATEMENTS: readonly Statement[] = [
       keys: each('k1'),
       receiptKeys: each('r1'),
       fingerprints: each('f'),
+      uniqueScopes: each('task'),
+      uniqueTokens: each('k2'),
+      modes: each('batch'),
     }),
   ),
 ]

@@ -42,25 +42,35 @@ async function spawn(request: ApiRequest): Promise<Response> {
   const idempotencyKey = readIdempotencyKey(http)
   const body = await readBody(http, spawnBody)
   const result = await located(api.calls.spawn(toCall(request, body, idempotencyKey), callerOf(access)), SPAWN_FIELDS)
-  if (result.created && !result.replayed) kick(api)
+  if (isNews(result)) kick(api)
   return json(result.created ? 201 : 200, toSpawned(result), {
     location: `runs/${result.id}`,
     'idempotent-replayed': result.replayed ? 'true' : undefined,
   })
 }
 
-/** The caller's trace goes on in the run, unless the body names another. */
+/** The caller's trace goes on in the run, with what its vendors noted of it, unless the body names another. */
 function toCall({ http }: ApiRequest, body: SpawnBody, idempotencyKey: string | undefined): SpawnCall {
   const traceparent = http.req.header('traceparent')
   if (traceparent === undefined || !TRACEPARENT.test(traceparent)) return { ...body, idempotencyKey }
-  return { ...body, headers: { traceparent, ...body.headers }, idempotencyKey }
+  const tracestate = http.req.header('tracestate')
+  const trace = tracestate === undefined || !TRACESTATE.test(tracestate) ? { traceparent } : { traceparent, tracestate }
+  const isOwn = Object.keys(body.headers ?? {}).some((name) => name.toLowerCase() === 'traceparent')
+  return { ...body, headers: isOwn ? body.headers : { ...trace, ...body.headers }, idempotencyKey }
 }
 
+const TRACESTATE = /^[\x20-\x7e]{1,512}$/
 /** W3C Trace Context, version 00. */
 const TRACEPARENT = /^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/
 
-function toSpawned({ id, status, created }: SpawnResult) {
-  return { id, status, created }
+/** What was done to the run that is there is said only where something was. */
+function toSpawned({ id, status, created, rescheduled, gathered }: SpawnResult) {
+  return { id, status, created, ...(rescheduled && { rescheduled }), ...(gathered && { gathered }) }
+}
+
+/** Something may be due that was not before. */
+function isNews({ created, replayed, rescheduled, gathered }: SpawnResult): boolean {
+  return !replayed && (created || rescheduled === true || gathered === true)
 }
 
 type ItemView = ReturnType<typeof toSpawned> | { readonly error: Problem }
@@ -83,7 +93,7 @@ async function spawnBatch(request: ApiRequest): Promise<Response> {
   const answers = await api.calls.spawnMany(calls, callerOf(access))
   let next = 0
   const results = items.map((item) => (item.ok ? (answers[next++] as SpawnItem) : item))
-  if (results.some((item) => item.ok && item.value.created && !item.value.replayed)) kick(api)
+  if (results.some((item) => item.ok && isNews(item.value))) kick(api)
   const replayed = results.every((item) => item.ok && item.value.replayed)
   const views = results.map(
     (item, index): ItemView => (item.ok ? toSpawned(item.value) : { error: toItemProblem(item.error, index) }),

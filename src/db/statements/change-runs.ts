@@ -75,18 +75,36 @@ FROM before b
   (p) => [p.now, p.environment, p.tenant, p.id, p.by],
 )
 
-/** Takes the key of an ended run again, before `retryRun`; a key that another run holds stays with it. */
-export const retakeKey = defineStatement<Omit<OneRunParams, 'now'>>(
+/**
+ * What the run holds while it lives: its key, and what its policy says beside that, unless the time of that is up or it was for the start
+ * alone. `r` with its lane `l`; the instant is $1.
+ */
+const holdings = `
+  SELECT l.definition AS scope, r.key AS token, coalesce((r.policy #>> '{key,keep}')::int, 0) AS keep, NULL::timestamptz AS expires_at,
+    r.created_at + make_interval(secs => (r.policy #>> '{key,periodMs}')::float8 / 1000) AS reserved_until
+  WHERE r.key IS NOT NULL
+  UNION ALL
+  SELECT x.scope, x.token, x.keep, x.expires_at, NULL
+  FROM (SELECT r.policy #>> '{unique,scope}' AS scope, r.policy #>> '{unique,token}' AS token, (r.policy #>> '{unique,keep}')::int AS keep,
+    CASE WHEN r.policy #> '{unique,fromSchedule}' IS NULL THEN r.created_at ELSE greatest(r.scheduled_for, r.created_at) END
+      + make_interval(secs => (r.policy #>> '{unique,periodMs}')::float8 / 1000) AS expires_at) x
+  WHERE x.token IS NOT NULL AND x.keep & 16 = 0 AND coalesce(x.expires_at > coalesce($1::timestamptz, now()), true)`
+
+/** Takes again what an ended run holds while it lives, before `retryRun`; what another run holds stays with it. */
+export const retakeKey = defineStatement<OneRunParams>(
   'retake_key',
   (s) => `
-INSERT INTO ${s}.uniques (tenant, environment_id, scope, token, run_id)
-SELECT l.tenant, r.environment_id, l.definition, r.key, r.id
-FROM (SELECT * FROM ${s}.runs x WHERE x.id = $3::uuid LIMIT 1) r JOIN ${s}.lanes l ON l.id = r.lane_id
-WHERE r.key IS NOT NULL AND r.status IN ('failed', 'cancelled', 'discarded') AND l.tenant = $2::text
-  AND r.environment_id = (SELECT id FROM ${s}.environments WHERE name = $1::text)
-ON CONFLICT DO NOTHING
+INSERT INTO ${s}.uniques AS u (tenant, environment_id, scope, token, run_id, keep, expires_at, reserved_until)
+SELECT l.tenant, r.environment_id, h.scope, h.token, r.id, h.keep, h.expires_at, h.reserved_until
+FROM (SELECT * FROM ${s}.runs x WHERE x.id = $4::uuid LIMIT 1) r JOIN ${s}.lanes l ON l.id = r.lane_id CROSS JOIN LATERAL (${holdings}) h
+WHERE r.status IN ('failed', 'cancelled', 'discarded') AND l.tenant = $3::text
+  AND r.environment_id = (SELECT id FROM ${s}.environments WHERE name = $2::text)
+ORDER BY h.scope, h.token
+ON CONFLICT (tenant, environment_id, scope, token) DO UPDATE
+  SET run_id = excluded.run_id, keep = excluded.keep, expires_at = excluded.expires_at, reserved_until = excluded.reserved_until
+  WHERE u.run_id = excluded.run_id OR u.expires_at <= coalesce($1::timestamptz, now())
 `,
-  (p) => [p.environment, p.tenant, p.id],
+  (p) => [p.now, p.environment, p.tenant, p.id],
 )
 
 /**
@@ -99,10 +117,17 @@ export const retryRun = defineStatement<OneRunParams>(
   (s) => `
 WITH ${CLOCK},
 before AS MATERIALIZED (
-  SELECT r.id, r.status, (
-    SELECT u.run_id FROM ${s}.uniques u JOIN ${s}.lanes l ON l.id = r.lane_id
-    WHERE r.key IS NOT NULL AND u.tenant = l.tenant AND u.environment_id = r.environment_id AND u.scope = l.definition AND u.token = r.key) AS holder, r.key
-  FROM ${s}.runs r WHERE r.id = $4::uuid AND ${visible(s)} FOR NO KEY UPDATE OF r
+  SELECT r.id, r.status, k.holder, coalesce(k.is_ours, true) AS is_ours
+  FROM ${s}.runs r
+  CROSS JOIN LATERAL (
+    SELECT bool_and(coalesce(u.run_id = r.id, false)) AS is_ours, (array_agg(u.run_id) FILTER (WHERE u.run_id <> r.id))[1] AS holder
+    FROM ${s}.lanes l CROSS JOIN LATERAL (${holdings}) h
+    LEFT JOIN LATERAL (
+      SELECT x.run_id FROM ${s}.uniques x WHERE x.tenant = l.tenant AND x.environment_id = r.environment_id AND x.scope = h.scope AND x.token = h.token LIMIT 1
+    ) u ON true
+    WHERE l.id = r.lane_id
+  ) k
+  WHERE r.id = $4::uuid AND ${visible(s)} FOR NO KEY UPDATE OF r
 ),
 retried AS (
   UPDATE ${s}.runs r
@@ -111,7 +136,7 @@ retried AS (
       parent_join_seq = CASE WHEN NOT EXISTS (
         SELECT FROM ${s}.runs p WHERE p.id = r.parent_id AND p.join_seq = r.parent_join_seq AND p.status = 'waiting') THEN r.parent_join_seq END
   FROM clock, before b
-  WHERE r.id = b.id AND r.status IN ('failed', 'cancelled', 'discarded') AND r.hold_detail IS DISTINCT FROM ${CUT_WAIT} AND (b.key IS NULL OR b.holder = b.id)
+  WHERE r.id = b.id AND r.status IN ('failed', 'cancelled', 'discarded') AND r.hold_detail IS DISTINCT FROM ${CUT_WAIT} AND b.is_ours
   RETURNING r.id, r.seq, r.visit, r.step, r.lane_id, r.priority, r.available_at, r.position, r.updated_at
 ),
 recorded AS (
@@ -123,7 +148,7 @@ windowed AS (
   SELECT x.lane_id, x.priority, x.available_at, x.position, x.id FROM retried x
   ON CONFLICT DO NOTHING
 )
-SELECT b.id, b.status, b.holder, EXISTS (SELECT FROM retried) AS retried FROM before b
+SELECT b.id, b.status, b.holder, b.is_ours, EXISTS (SELECT FROM retried) AS retried FROM before b
 `,
   (p) => [p.now, p.environment, p.tenant, p.id],
 )

@@ -85,16 +85,20 @@ export interface InsertRunsParams {
 }
 
 /**
- * Whether an item may be inserted: it holds its key, its receipt is ours, and its parent was parked in this transaction. Values, not EXISTS:
- * that may be answered by reading the table.
+ * Whether an item may be inserted: it holds its key and what its policy says it holds beside, its receipt is ours and undecided, and its
+ * parent was parked in this transaction. Values, not EXISTS: that may be answered by reading the table.
  */
 const admissible = (s: string) => `
   (i.key IS NULL OR (
     SELECT true FROM ${s}.uniques u
     WHERE u.tenant = k.tenant AND u.environment_id = k.environment_id AND u.scope = k.definition AND u.token = i.key AND u.run_id = i.id))
+  AND (i.policy IS NULL OR i.policy::jsonb -> 'unique' IS NULL OR (
+    SELECT true FROM ${s}.uniques u
+    WHERE u.tenant = k.tenant AND u.environment_id = k.environment_id AND u.scope = i.policy::jsonb #>> '{unique,scope}' AND u.token = i.policy::jsonb #>> '{unique,token}'
+      AND u.run_id = i.id))
   AND (i.receipt_key IS NULL OR (
     SELECT true FROM ${s}.receipts t
-    WHERE t.tenant = k.tenant AND t.environment_id = k.environment_id AND t.key = i.receipt_key AND t.nonce = $32::uuid))
+    WHERE t.tenant = k.tenant AND t.environment_id = k.environment_id AND t.key = i.receipt_key AND t.nonce = $32::uuid AND t.decision IS NULL))
   AND (i.parent_id IS NULL OR (
     SELECT true FROM ${s}.runs p
     WHERE p.id = i.parent_id AND p.join_seq = i.parent_join_seq AND p.status = 'waiting' AND p.xmin = pg_current_xact_id()::xid))`

@@ -168,15 +168,49 @@ ON CONFLICT DO NOTHING
   (p) => [p.now, p.ids, p.shownRunIds, p.shownSignalIds],
 )
 
-/** Frees the business keys of runs that ended in this batch. */
-export const releaseKeys = defineStatement<SettledParams>(
-  'release_keys',
-  (s) => `
-WITH ${settled(s, '$1')}
+/**
+ * Frees what runs hold that have ended: keys and other entries. One that is kept in that status stays until its time is up or the run is
+ * deleted; one that is reserved stays until then.
+ */
+const releasing = (s: string, ended: string) => `
+WITH ${CLOCK},
+${ended},
+held AS MATERIALIZED (
+  SELECT u.ctid AS place, u.reserved_until,
+    u.keep & CASE e.status WHEN 'completed' THEN 1 WHEN 'failed' THEN 2 WHEN 'cancelled' THEN 4 ELSE 8 END <> 0 AND coalesce(u.expires_at > clock.at, true) AS is_kept,
+    coalesce(u.reserved_until > clock.at, false) AS is_reserved
+  FROM ${s}.uniques u JOIN ended e ON e.id = u.run_id CROSS JOIN clock
+  WHERE u.run_id = ANY (ARRAY(SELECT x.id FROM ended x))
+),
+reserved AS (
+  UPDATE ${s}.uniques u SET expires_at = u.reserved_until
+  WHERE u.ctid = ANY (ARRAY(SELECT h.place FROM held h WHERE h.is_reserved AND NOT h.is_kept)) AND u.run_id = ANY (ARRAY(SELECT x.id FROM ended x))
+)
 DELETE FROM ${s}.uniques u
-WHERE u.run_id = ANY (ARRAY(SELECT x.id FROM settled x WHERE x.finished_at IS NOT NULL)) AND u.expires_at IS NULL
-`,
-  (p) => [p.ids],
+WHERE u.ctid = ANY (ARRAY(SELECT h.place FROM held h WHERE NOT h.is_reserved AND NOT h.is_kept)) AND u.run_id = ANY (ARRAY(SELECT x.id FROM ended x))
+`
+
+/** Of runs that ended in this batch. By place: an entry that was taken over meanwhile, its time being up, is another run's. */
+export const releaseKeys = defineStatement<SettledParams & { readonly now: string | null }>(
+  'release_keys',
+  (s) =>
+    releasing(
+      s,
+      `${settled(s, '$2').trim()},
+ended AS MATERIALIZED (SELECT x.id, x.status FROM settled x WHERE x.finished_at IS NOT NULL)`,
+    ),
+  (p) => [p.now, p.ids],
+)
+
+/** Of runs that have ended, by whomever, and are locked by this transaction. */
+export const releaseKeysAgain = defineStatement<SettledParams & { readonly now: string | null }>(
+  'release_keys_again',
+  (s) =>
+    releasing(
+      s,
+      `ended AS MATERIALIZED (SELECT r.id, r.status FROM ${s}.runs r WHERE r.id = ANY ((SELECT $2::uuid[])::uuid[]) AND r.finished_at IS NOT NULL)`,
+    ),
+  (p) => [p.now, p.ids],
 )
 
 /**
