@@ -30,7 +30,7 @@ export {
   type Transaction,
   type Value,
 } from './core/database.ts'
-export type { CallOptions, CommonOptions, Definition, InputOf, ResultOf } from './core/definition.ts'
+export type { CallOptions, CommonOptions, Definition, InputOf, OnAbandoned, OnTimeout, ResultOf } from './core/definition.ts'
 export type { Duration } from './core/duration.ts'
 export { ERROR_CODES, type ErrorCode, type ErrorItem, type ErrorKind, isPawlError, PawlError } from './core/errors.ts'
 export type { ExplainReason, Explanation } from './core/explain.ts'
@@ -44,6 +44,7 @@ export { type Call, type CommitStatement, NonRetryableError, nonRetryable, type 
 // a star, so that `declare module 'pawl' { interface Register { … } }` reaches it
 export * from './core/register.ts'
 export type { QueueOptions } from './core/registry.ts'
+export type { ConfirmedError, Decision, ResolveCall, ResolveResult } from './core/resolution.ts'
 export type { BackoffOptions, RetryOptions } from './core/retry.ts'
 export type { Schema } from './core/schema.ts'
 export type { Status } from './core/status.ts'

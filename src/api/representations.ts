@@ -28,6 +28,18 @@ export function toRunView(run: RunRecord) {
     state: hasState ? run.state : undefined,
     result: run.status === 'completed' ? run.result : undefined,
     headers: run.headers,
+    uncertainty: run.uncertainty === null ? undefined : toUncertaintyView(run.uncertainty),
+  }
+}
+
+/** Fingerprints tell one command from another and say nothing to people. */
+function toUncertaintyView(uncertainty: unknown): object {
+  const { resolution, earlier, ...facts } = asMembers(uncertainty) as Readonly<Record<string, unknown>>
+  const { fingerprint: _, ...decided } = asMembers(resolution) as Readonly<Record<string, unknown>>
+  return {
+    ...facts,
+    resolution: resolution === undefined ? undefined : decided,
+    earlier: Array.isArray(earlier) ? earlier.map(toUncertaintyView) : undefined,
   }
 }
 

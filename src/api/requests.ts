@@ -52,6 +52,23 @@ export const signalBody = z.strictObject({
 
 export const SIGNAL_FIELDS: readonly string[] = ['to', 'name', 'payload']
 
+export const retryBody = z.strictObject({ asNewRun: z.boolean().optional(), maxAttempts: z.number().optional() })
+
+export const RETRY_FIELDS: readonly string[] = Object.keys(retryBody.shape)
+
+export const resolveBody = z.strictObject({
+  id: z.string(),
+  decision: z.enum(['success', 'failure', 'replay']),
+  result: z.unknown().optional(),
+  error: z
+    .union([z.string(), z.strictObject({ message: z.string(), code: z.string().optional(), data: z.unknown().optional() })])
+    .optional(),
+  by: z.string().optional(),
+  details: z.unknown().optional(),
+})
+
+export const RESOLVE_FIELDS: readonly string[] = Object.keys(resolveBody.shape)
+
 export const emptyBody = z.strictObject({})
 
 export const apiKeyBody = z.strictObject({

@@ -8,12 +8,13 @@ import { isUuid } from '../core/ids.ts'
 import { toStored } from '../core/json.ts'
 import { checkInteger, checkName } from '../core/names.ts'
 import { type NewRunCall, toNewRun } from '../core/new-run.ts'
-import type { Admission, CancelAnswer, Delivery, NewRun, RunRecord } from '../core/store.ts'
+import type { Admission, CancelAnswer, Delivery, NewRun } from '../core/store.ts'
+import { resolveRun, retry } from './deciding.ts'
 import { signalReceipt, spawnReceipt } from './idempotency.ts'
 import { createOperatingCalls } from './operating.ts'
 import { checkSignal } from './signal-check.ts'
 import { createSpawnBatcher, isRefusedData, type Settled, spawnBatch, toBatches } from './spawn-batches.ts'
-import { type CreateCallsOptions, explained, notFound, type Surroundings, tenantOf } from './surroundings.ts'
+import { type CreateCallsOptions, explained, notFound, readRun, type Surroundings, tenantOf } from './surroundings.ts'
 import { hostPacing, waitUntilStill } from './wait.ts'
 
 export type { CallDefaults, CreateCallsOptions } from './surroundings.ts'
@@ -24,22 +25,24 @@ export function createCalls(options: CreateCallsOptions): Calls {
   const around: Surroundings = { ...options, defaults, committed: () => options.onCommit?.() }
   const admit = createSpawnBatcher(store)
   const getRun = (id: string, caller?: Caller) => readRun(around, id, caller)
+  const spawn = async (call: SpawnCall, caller?: Caller): Promise<SpawnResult> => {
+    let run: NewRun | undefined
+    const settled = await admit(async () => {
+      run = await prepare(around, call, caller)
+      return run
+    })
+    // prepared, or `admit` had thrown
+    const value = toResult(run as NewRun, settled)
+    if (changedSomething(value)) around.committed()
+    return value
+  }
   return {
-    spawn: async (call, caller) => {
-      let run: NewRun | undefined
-      const settled = await admit(async () => {
-        run = await prepare(around, call, caller)
-        return run
-      })
-      // prepared, or `admit` had thrown
-      const value = toResult(run as NewRun, settled)
-      if (changedSomething(value)) around.committed()
-      return value
-    },
+    spawn,
     spawnMany: (calls, caller) => spawnMany(around, calls, caller),
     signal: (call, caller) => sendSignal(around, call, caller),
     cancel: (id, caller) => cancel(around, id, caller),
-    retry: (id, caller) => retry(around, id, caller),
+    retry: (id, options, caller) => retry(around, id, options ?? {}, caller, spawn),
+    resolve: (id, call, caller) => resolveRun(around, id, call, caller),
     ...createOperatingCalls(around),
     getRun,
     waitForRun: (id, waitMs, caller, signal) => waitUntilStill(() => getRun(id, caller), waitMs, pacing, signal),
@@ -234,36 +237,4 @@ async function cancel(around: Surroundings, id: string, caller: Caller | undefin
   // a parent may go on, a key or a slot may be free
   if (answer.did === 'cancelled') around.committed()
   return answer
-}
-
-async function retry(around: Surroundings, id: string, caller: Caller | undefined): ReturnType<Calls['retry']> {
-  const tenant = tenantOf(around, caller)
-  if (!isUuid(id)) throw notFound(id)
-  const remedy = 'Look at the run before asking again.'
-  const answer = await explained(around.store.retry(id, { tenant }), { asked: `Retrying run ${id}`, remedy })
-  switch (answer.kind) {
-    case 'retried':
-      around.committed()
-      return { id: answer.id, status: 'pending' }
-    case 'not_found':
-      throw notFound(id)
-    case 'not_retryable':
-      throw new PawlError(
-        'not_retryable',
-        `Run ${id} is ${answer.status}: only a run that failed, was cancelled or discarded can be retried.`,
-      )
-    case 'key_taken':
-      throw new PawlError('key_taken', `The key of run ${id}, or what makes it unique, is held by run ${answer.holder} now.`, {
-        field: 'key',
-        got: answer.holder,
-      })
-  }
-}
-
-async function readRun(around: Surroundings, id: string, caller: Caller | undefined): Promise<RunRecord> {
-  const tenant = tenantOf(around, caller)
-  const reading = isUuid(id) ? around.store.getRun(id, { tenant }) : Promise.resolve(null)
-  const run = await explained(reading, { asked: `Reading run ${id}`, writes: false })
-  if (run === null) throw notFound(id)
-  return run
 }

@@ -1,8 +1,9 @@
-import type { SignalResult, SpawnItem, SpawnResult } from '../core/calls.ts'
+import type { RetryCall, RetryResult, SignalResult, SpawnItem, SpawnResult } from '../core/calls.ts'
 import type { InputOf, ResultOf } from '../core/definition.ts'
 import { type Duration, fromMs, toMs } from '../core/duration.ts'
 import { notAllowed, type PawlError } from '../core/errors.ts'
 import type { RunError } from '../core/outcome.ts'
+import type { ResolveCall, ResolveResult } from '../core/resolution.ts'
 import { isTerminal, type Status } from '../core/status.ts'
 import type { CancelAnswer, Page } from '../core/store.ts'
 import { exchange, type HttpExchangeOptions, toPawlProblem } from './http-exchange.ts'
@@ -102,6 +103,8 @@ export interface DetailedRun extends ListedRun {
   readonly state?: unknown
   readonly result?: unknown
   readonly headers: Readonly<Record<string, string>>
+  /** Why it is, or was, uncertain, and who resolved it how. */
+  readonly uncertainty?: Readonly<Record<string, unknown>>
 }
 
 export interface HistoryEntry {
@@ -145,7 +148,10 @@ export interface HttpClient<P extends PawlTypes> extends OperationsClient {
     options?: { readonly limit?: number | undefined; readonly cursor?: string | undefined },
   ): Promise<Page<HistoryEntry>>
   cancel(id: string): Promise<CancelAnswer>
-  retry(id: string): Promise<{ readonly id: string; readonly status: Status }>
+  /** In place, or its input once more as a run of its own. */
+  retry(id: string, options?: RetryCall): Promise<RetryResult>
+  /** What a person decided about an uncertain run. Idempotent by the decision's id. */
+  resolve(id: string, decision: ResolveCall): Promise<ResolveResult>
 }
 
 const DEFAULT_TIMEOUT = '30s'
@@ -171,8 +177,10 @@ export function createClient<P extends PawlTypes>(options: CreateClientOptions):
         ...page,
         limit: page.limit?.toString(),
       }),
-    cancel: (id: string) => change(over, id, 'cancel', 'Cancelling'),
-    retry: (id: string) => change(over, id, 'retry', 'Retrying'),
+    cancel: (id: string) => change(over, id, { verb: 'cancel', asked: 'Cancelling', repeatable: true }),
+    retry: (id: string, { idempotencyKey, ...body }: RetryCall = {}) =>
+      change(over, id, { verb: 'retry', asked: 'Retrying', body, idempotencyKey, repeatable: idempotencyKey !== undefined }),
+    resolve: (id: string, body: ResolveCall) => change(over, id, { verb: 'resolve', asked: 'Resolving', body, repeatable: true }),
     ...createOperationsClient(over),
   }
   return client as unknown as HttpClient<P>
@@ -301,8 +309,16 @@ function toListQuery({ status, since, until, limit, ...rest }: ListRunsOptions):
   }
 }
 
-async function change(over: HttpExchangeOptions, id: string, verb: 'cancel' | 'retry', asked: string): Promise<unknown> {
+interface Change {
+  readonly verb: string
+  readonly asked: string
+  readonly body?: object | undefined
+  readonly idempotencyKey?: string | undefined
+  readonly repeatable: boolean
+}
+
+async function change(over: HttpExchangeOptions, id: string, { verb, asked, ...rest }: Change): Promise<unknown> {
   const path = `/v1/runs/${encodeURIComponent(id)}/${verb}`
-  const { body } = await exchange(over, { method: 'POST', path, repeatable: verb === 'cancel', asked: `${asked} run ${id}` })
+  const { body } = await exchange(over, { ...rest, method: 'POST', path, asked: `${asked} run ${id}` })
   return body
 }

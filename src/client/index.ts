@@ -4,6 +4,7 @@ export type { SignalResult, SpawnItem, SpawnResult } from '../core/calls.ts'
 export type { Duration } from '../core/duration.ts'
 export { ERROR_CODES, type ErrorCode, type ErrorItem, isPawlError, PawlError } from '../core/errors.ts'
 export type { RunError } from '../core/outcome.ts'
+export type { ConfirmedError, Decision, ResolveCall, ResolveResult } from '../core/resolution.ts'
 export type { Status } from '../core/status.ts'
 export type { CancelAnswer, Page } from '../core/store.ts'
 export {

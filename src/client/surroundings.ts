@@ -2,10 +2,11 @@ import { DEFAULT_TENANT } from '../core/bounds.ts'
 import type { Caller } from '../core/calls.ts'
 import { explainDatabaseError } from '../core/database-errors.ts'
 import { PawlError } from '../core/errors.ts'
+import { isUuid } from '../core/ids.ts'
 import { checkName } from '../core/names.ts'
 import type { OperatingStore } from '../core/operating.ts'
 import type { Registry } from '../core/registry.ts'
-import type { AdmissionStore, ReadingStore } from '../core/store.ts'
+import type { AdmissionStore, ReadingStore, RunRecord } from '../core/store.ts'
 import type { Pacing } from './wait.ts'
 
 export interface CallDefaults {
@@ -36,6 +37,15 @@ export function tenantOf({ defaults }: Surroundings, caller: Caller | undefined)
 
 export function notFound(id: string): PawlError {
   return new PawlError('not_found', `No run has the id ${JSON.stringify(String(id).slice(0, 60))}.`, { field: 'id' })
+}
+
+/** Throws not_found. */
+export async function readRun(around: Surroundings, id: string, caller: Caller | undefined): Promise<RunRecord> {
+  const tenant = tenantOf(around, caller)
+  const reading = isUuid(id) ? around.store.getRun(id, { tenant }) : Promise.resolve(null)
+  const run = await explained(reading, { asked: `Reading run ${id}`, writes: false })
+  if (run === null) throw notFound(id)
+  return run
 }
 
 export async function explained<T>(asking: Promise<T>, options: Parameters<typeof explainDatabaseError>[1]): Promise<T> {

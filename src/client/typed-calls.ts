@@ -1,13 +1,13 @@
 /** The calls as an application makes them: typed by its definitions. */
-import type { Calls, SignalResult, SpawnCall, SpawnItem, SpawnResult } from '../core/calls.ts'
+import type { Calls, RetryCall, RetryResult, SignalResult, SpawnCall, SpawnItem, SpawnResult } from '../core/calls.ts'
 import type { SignalMap } from '../core/context.ts'
 import type { CallOptions, Definition, InputOf, ResultOf } from '../core/definition.ts'
 import { type Duration, toMs } from '../core/duration.ts'
 import { PawlError } from '../core/errors.ts'
 import type { OperatingCalls } from '../core/operating.ts'
 import type { Call, RunError } from '../core/outcome.ts'
+import type { ResolveCall, ResolveResult } from '../core/resolution.ts'
 import type { In } from '../core/schema.ts'
-import type { Status } from '../core/status.ts'
 import type { CancelAnswer, RunRecord } from '../core/store.ts'
 import { MAX_WAIT_MS } from './wait.ts'
 
@@ -89,8 +89,17 @@ export interface TypedCalls<D extends readonly NamedDefinition[]> extends Operat
   result(id: string, options?: ResultOptions): Promise<RunResult<unknown>>
   /** Ends a run, or asks a running one to end. Idempotent; says what it did. Throws not_found. */
   cancel(id: string, options?: TenantOption): Promise<CancelAnswer>
-  /** Starts the step of an ended run anew, in place. Throws not_found, not_retryable, key_taken. */
-  retry(id: string, options?: TenantOption): Promise<{ readonly id: string; readonly status: Status }>
+  /**
+   * Starts the step of an ended run anew: in place, keeping state and committed steps, or (`asNewRun`) its input once more as a run of its
+   * own, which bears `retriedFrom` in its origin. Throws not_found, not_retryable, key_taken.
+   */
+  retry(id: string, options?: RetryCall & TenantOption): Promise<RetryResult>
+  /**
+   * Carries out what a person decided about an uncertain run: it happened (`success`, with the result), it did not (`failure`, with the
+   * error), or it is to be tried again (`replay`). Idempotent by the decision's id. Throws not_found, conflict, invalid_request,
+   * invalid_result, invalid_error, payload_too_large.
+   */
+  resolve(id: string, decision: ResolveCall, options?: TenantOption): Promise<ResolveResult>
   /** Everything about a run; instants in epoch milliseconds. Throws not_found. */
   run(id: string, options?: TenantOption): Promise<RunRecord>
 }
@@ -116,7 +125,8 @@ export function createTypedCalls<const D extends readonly NamedDefinition[]>(cal
       return readResult(calls(), second as string, first, third)
     },
     cancel: async (id: string, options?: TenantOption) => calls().cancel(id, options),
-    retry: async (id: string, options?: TenantOption) => calls().retry(id, options),
+    retry: async (id: string, { tenant, ...options }: RetryCall & TenantOption = {}) => calls().retry(id, options, { tenant }),
+    resolve: async (id: string, decision: ResolveCall, options?: TenantOption) => calls().resolve(id, decision, options),
     run: async (id: string, options?: TenantOption) => calls().getRun(id, options),
     ...passOn(calls),
   }

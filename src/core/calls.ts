@@ -4,6 +4,7 @@
  */
 import type { PawlError } from './errors.ts'
 import type { OperatingCalls } from './operating.ts'
+import type { ResolveCall, ResolveResult } from './resolution.ts'
 import type { Status } from './status.ts'
 import type { CancelAnswer, RunRecord } from './store.ts'
 
@@ -56,6 +57,22 @@ export interface SignalResult {
   readonly replayed: boolean
 }
 
+export interface RetryCall {
+  /** The same input once more, from the start, as a run of its own; the old one stays as it is. */
+  readonly asNewRun?: boolean | undefined
+  /** More than the run had. Default: as many. */
+  readonly maxAttempts?: number | undefined
+  /** For a new run: the same request under the same key makes one. */
+  readonly idempotencyKey?: string | undefined
+}
+
+export interface RetryResult {
+  /** Of the run that starts now. */
+  readonly id: string
+  readonly did: 'retried' | 'spawned'
+  readonly status: Status
+}
+
 export interface Caller {
   /** Default `default`. */
   readonly tenant?: string | undefined
@@ -72,8 +89,17 @@ export interface Calls extends OperatingCalls {
   signal(call: SignalCall, caller?: Caller): Promise<SignalResult>
   /** Idempotent. Throws not_found. */
   cancel(id: string, caller?: Caller): Promise<CancelAnswer>
-  /** In place: keeps state, starts the failed step anew. Throws not_found, not_retryable, key_taken. */
-  retry(id: string, caller?: Caller): Promise<{ readonly id: string; readonly status: Status }>
+  /**
+   * Starts the failed step of an ended run anew. In place, unless `asNewRun`: state and committed steps stay. Throws not_found, key_taken;
+   * not_retryable: it has not failed, or `maxAttempts` is not more than it had. As a new run one request to look at it and one to spawn.
+   */
+  retry(id: string, options?: RetryCall, caller?: Caller): Promise<RetryResult>
+  /**
+   * Carries out what a person decided about an uncertain run. Idempotent by the decision's id. One request, and one to look at the run
+   * unless it is replayed. Throws not_found, invalid_request, invalid_result, invalid_error, payload_too_large; conflict: the run is not
+   * uncertain, another decision bears the id, or a replay was asked for although cancellation was requested.
+   */
+  resolve(id: string, call: ResolveCall, caller?: Caller): Promise<ResolveResult>
   /** Throws not_found. */
   getRun(id: string, caller?: Caller): Promise<RunRecord>
   /** The run as it is when it leaves the moving statuses, or when `waitMs` (at most 25 s) is over; asks again with growing pauses, and no more once `signal` is aborted. */

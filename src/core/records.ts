@@ -28,6 +28,8 @@ export interface RunRecord {
   readonly state: unknown
   readonly result: unknown
   readonly error: RunError | null
+  /** Why it is, or was, uncertain, and who resolved it how. Null in lists. */
+  readonly uncertainty: unknown
   readonly awaits: readonly string[] | null
   readonly joinRemaining: number | null
   readonly timedOut: boolean

@@ -18,6 +18,7 @@ import type {
   Scope,
   StatsRecord,
 } from './records.ts'
+import type { NewResolution, ResolveAnswer, RetryAnswer } from './resolution.ts'
 import type { Status } from './status.ts'
 import type { RunTarget } from './topics.ts'
 
@@ -302,12 +303,6 @@ export type CancelAnswer = {
   readonly status: Status
 }
 
-export type RetryAnswer =
-  | { readonly kind: 'retried'; readonly id: string }
-  | { readonly kind: 'not_found' }
-  | { readonly kind: 'not_retryable'; readonly status: Status }
-  | { readonly kind: 'key_taken'; readonly holder: string }
-
 /** Admission: one batch each. */
 export interface AdmissionStore {
   /** Spawns many in one batch; answers per run, in order. Resending the same after a lost reply changes nothing. */
@@ -316,7 +311,9 @@ export interface AdmissionStore {
   /** Broadcasts an event; the first of its name wins until it expires. Waiters that were not told at once are told by further batches. */
   emit(event: NewEvent): Promise<Emission>
   cancel(id: string, scope: Scope & { readonly by: string | null }): Promise<CancelAnswer | null>
-  retry(id: string, scope: Scope): Promise<RetryAnswer>
+  /** `maxAttempts`: in place of those it had, of which there must be more; null: as many. */
+  retry(id: string, scope: Scope & { readonly maxAttempts?: number | null }): Promise<RetryAnswer>
+  resolve(id: string, scope: Scope, resolution: NewResolution): Promise<ResolveAnswer>
 }
 
 /** What a tick needs: one batch each. */

@@ -1,9 +1,11 @@
+import type { RetryAnswer } from '../core/resolution.ts'
 import type { Status } from '../core/status.ts'
-import type { CancelAnswer, RetryAnswer, Scope } from '../core/store.ts'
+import type { CancelAnswer, Scope } from '../core/store.ts'
 import { type StoreContext, sendRepeatable } from './context.ts'
+import { statementsOfEnd } from './ending.ts'
 import { cancelRun, lockFamily, retakeKey, retryRun } from './statements/change-runs.ts'
 import { handOverLate } from './statements/gates.ts'
-import { creditParents, releaseKeys, releaseKeysAgain } from './statements/settle-outcomes.ts'
+import { releaseKeysAgain } from './statements/settle-outcomes.ts'
 
 export async function cancel(
   context: StoreContext,
@@ -14,8 +16,7 @@ export async function cancel(
   const { replies, resent } = await sendRepeatable(context.database, [
     lockFamily(schema, { id }),
     cancelRun(schema, { now: context.now(), environment, tenant: scope.tenant, id, by: scope.by }),
-    creditParents(schema, { now: context.now(), ids: [id] }),
-    releaseKeys(schema, { now: context.now(), ids: [id] }),
+    ...statementsOfEnd(context, id),
   ])
   const row = replies[1]?.[0]
   if (!row) return null
@@ -30,7 +31,9 @@ export async function cancel(
 /** Times a retry is sent when what it lacked was free by the time it was asked who has it. */
 const RETRY_SENDS = 3
 
-export async function retry(context: StoreContext, id: string, scope: Scope): Promise<RetryAnswer> {
+type RetryScope = Scope & { readonly maxAttempts?: number | null }
+
+export async function retry(context: StoreContext, id: string, scope: RetryScope): Promise<RetryAnswer> {
   for (let sends = 1; ; sends += 1) {
     const answer = await sendRetry(context, id, scope)
     if (answer !== null) return answer
@@ -38,9 +41,10 @@ export async function retry(context: StoreContext, id: string, scope: Scope): Pr
   }
 }
 
-async function sendRetry(context: StoreContext, id: string, scope: Scope): Promise<RetryAnswer | null> {
+async function sendRetry(context: StoreContext, id: string, scope: RetryScope): Promise<RetryAnswer | null> {
   const { schema } = context
-  const params = { now: context.now(), environment: context.environment, tenant: scope.tenant, id }
+  const { tenant, maxAttempts = null } = scope
+  const params = { now: context.now(), environment: context.environment, tenant, id, maxAttempts }
   // locked before its key is taken: pruned in between, it would leave a key that nobody frees
   const { replies, resent } = await sendRepeatable(context.database, [
     lockFamily(schema, { id }),
@@ -53,6 +57,8 @@ async function sendRetry(context: StoreContext, id: string, scope: Scope): Promi
   if (row.retried === true || (resent && row.status === 'pending')) return { kind: 'retried', id }
   const status = row.status as Status
   const ended = status === 'failed' || status === 'cancelled' || status === 'discarded'
+  if (ended && maxAttempts !== null && maxAttempts <= Number(row.max_attempts))
+    return { kind: 'too_few_attempts', maxAttempts: Number(row.max_attempts) }
   if (!ended || row.is_ours === true) return { kind: 'not_retryable', status }
   return row.holder === null ? null : { kind: 'key_taken', holder: String(row.holder) }
 }

@@ -166,6 +166,7 @@ function toRun(row: Row): RunRecord {
     state: row.state,
     result: row.result,
     error: row.error as RunError | null,
+    uncertainty: row.uncertainty ?? null,
     awaits: row.awaits as readonly string[] | null,
     joinRemaining: row.join_remaining as number | null,
     timedOut: row.timed_out as boolean,

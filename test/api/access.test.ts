@@ -30,6 +30,7 @@ forEachVersion('access', (version) => {
       ['GET', `/v1/runs/${id}/history`, undefined],
       ['POST', `/v1/runs/${id}/cancel`, {}],
       ['POST', `/v1/runs/${id}/retry`, {}],
+      ['POST', `/v1/runs/${id}/retry`, { asNewRun: true }],
       ['POST', '/v1/signals', signal({ id })],
       ['POST', '/v1/signals', signal({ key: 'order:252' })],
     ]

@@ -43,6 +43,7 @@ const routes: readonly [string, string][] = [
   ['POST', '/v1/api-keys'],
   ['POST', `/v1/runs/${UNKNOWN}/cancel`],
   ['POST', `/v1/runs/${UNKNOWN}/retry`],
+  ['POST', `/v1/runs/${UNKNOWN}/resolve`],
   ['POST', '/v1/tick'],
 ]
 

@@ -389,5 +389,6 @@ const unreachableStore = {
   emit: () => Promise.reject(new Error('unused')),
   cancel: () => Promise.reject(new Error('unused')),
   retry: () => Promise.reject(new Error('unused')),
+  resolve: () => Promise.reject(new Error('unused')),
   getRun: () => Promise.reject(new Error('unused')),
 }

@@ -1,5 +1,6 @@
 import * as z from 'zod'
-import { type CreateCallsOptions, createCalls } from '../../src/client/calls.ts'
+import { createCalls } from '../../src/client/calls.ts'
+import type { CreateCallsOptions } from '../../src/client/surroundings.ts'
 import type { Calls } from '../../src/core/calls.ts'
 import type { Database } from '../../src/core/database.ts'
 import type { Definition } from '../../src/core/definition.ts'

@@ -312,7 +312,7 @@ const changing: readonly Case[] = [
   {
     name: 'retry_run',
     before: [cancelRun(S, { ...target, by: null })],
-    statement: retryRun(S, target),
+    statement: retryRun(S, { ...target, maxAttempts: null }),
     indexes: ['runs_pkey', UNIQUES],
   },
   {

@@ -11,6 +11,7 @@ import { loadChildren, loadInbox } from '../../src/db/statements/load-satellites
 import { lockRuns } from '../../src/db/statements/lock-runs.ts'
 import { readHistory } from '../../src/db/statements/read-history.ts'
 import { readRun } from '../../src/db/statements/read-run.ts'
+import { noteUncertainty, resolveRun } from '../../src/db/statements/resolve-run.ts'
 import {
   consumeSignals,
   creditParents,
@@ -56,7 +57,18 @@ const STATEMENTS: readonly Statement[] = [
   lockFamily(S, { id }),
   cancelRun(S, { ...scope, id, by: null }),
   retakeKey(S, { ...scope, id }),
-  retryRun(S, { ...scope, id }),
+  retryRun(S, { ...scope, id, maxAttempts: null }),
+  resolveRun(S, {
+    ...scope,
+    id,
+    resolutionId: 'd',
+    decision: 'replay',
+    result: null,
+    error: null,
+    resolution: '{}',
+    fingerprint: '1:f',
+  }),
+  noteUncertainty(S, { now: null, ids, reports: ids.map(() => '{}') }),
   deliverSignal(S, { ...scope, nonce: id, runId: id, key: null, definition: null, name: 'a', payload: null, receiptKey: null }),
   deliverSignal(S, { ...scope, nonce: id, runId: null, key: 'k7', definition: null, name: 'a', payload: null, receiptKey: null }),
   readRun(S, { ...scope, id }),

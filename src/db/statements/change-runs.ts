@@ -112,12 +112,12 @@ ON CONFLICT (tenant, environment_id, scope, token) DO UPDATE
  * waits has counted it already and does not count it twice. A run that was cancelled while it waited is refused: the step it would start with
  * was to be entered by what it waited for. No row: no such run.
  */
-export const retryRun = defineStatement<OneRunParams>(
+export const retryRun = defineStatement<OneRunParams & { readonly maxAttempts: number | null }>(
   'retry_run',
   (s) => `
 WITH ${CLOCK},
 before AS MATERIALIZED (
-  SELECT r.id, r.status, k.holder, coalesce(k.is_ours, true) AS is_ours
+  SELECT r.id, r.status, k.holder, coalesce(k.is_ours, true) AS is_ours, r.max_attempts
   FROM ${s}.runs r
   CROSS JOIN LATERAL (
     SELECT bool_and(coalesce(u.run_id = r.id, false)) AS is_ours, (array_agg(u.run_id) FILTER (WHERE u.run_id <> r.id))[1] AS holder
@@ -132,11 +132,12 @@ before AS MATERIALIZED (
 retried AS (
   UPDATE ${s}.runs r
   SET status = 'pending', notable = NULL, seq = r.seq + 1, visit = r.visit + 1, failures = 0, losses = 0, lonely_losses = 0, snoozes = 0, finished_at = NULL, updated_at = clock.at,
-      available_at = clock.at, timer_at = NULL, cancel_requested_at = NULL, error = NULL, result = NULL, hold = NULL, hold_detail = NULL,
+      available_at = clock.at, timer_at = NULL, cancel_requested_at = NULL, error = NULL, result = NULL, max_attempts = coalesce($5::int, r.max_attempts), hold = NULL, hold_detail = NULL,
       parent_join_seq = CASE WHEN NOT EXISTS (
         SELECT FROM ${s}.runs p WHERE p.id = r.parent_id AND p.join_seq = r.parent_join_seq AND p.status = 'waiting') THEN r.parent_join_seq END
   FROM clock, before b
   WHERE r.id = b.id AND r.status IN ('failed', 'cancelled', 'discarded') AND r.hold_detail IS DISTINCT FROM ${CUT_WAIT} AND b.is_ours
+    AND ($5::int IS NULL OR $5::int > r.max_attempts)
   RETURNING r.id, r.seq, r.visit, r.step, r.lane_id, r.priority, r.available_at, r.position, r.updated_at
 ),
 recorded AS (
@@ -148,7 +149,7 @@ windowed AS (
   SELECT x.lane_id, x.priority, x.available_at, x.position, x.id FROM retried x
   ON CONFLICT DO NOTHING
 )
-SELECT b.id, b.status, b.holder, b.is_ours, EXISTS (SELECT FROM retried) AS retried FROM before b
+SELECT b.id, b.status, b.holder, b.is_ours, b.max_attempts, EXISTS (SELECT FROM retried) AS retried FROM before b
 `,
-  (p) => [p.now, p.environment, p.tenant, p.id],
+  (p) => [p.now, p.environment, p.tenant, p.id, p.maxAttempts],
 )

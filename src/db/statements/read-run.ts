@@ -8,9 +8,10 @@ export interface ReadRunParams {
 
 /**
  * The claim that runs an attempt, and the outcome that ended it, count as one; between attempts only what has failed or was lost does.
- * So a run that was never claimed has attempt 0.
+ * So a run that was never claimed has attempt 0. An attempt that was uncertain has been counted when its success is confirmed.
  */
-const ATTEMPT = `r.failures + r.losses + (r.status IN ('running', 'completed', 'discarded'))::int`
+const ATTEMPT = `r.failures + r.losses
+    + (r.status IN ('running', 'discarded') OR r.status = 'completed' AND r.uncertainty->'resolution'->>'decision' IS DISTINCT FROM 'success')::int`
 
 /** When the engine next looks at it without being asked: its timer, or its place in the window. */
 const AVAILABLE_AT = `CASE WHEN r.status = 'pending' THEN coalesce(r.timer_at, r.available_at) ELSE r.timer_at END`
@@ -23,10 +24,10 @@ const FACTS = `
   ${epochMs(AVAILABLE_AT)} AS available_at, ${epochMs('r.finished_at')} AS finished_at, ${epochMs('r.cancel_requested_at')} AS cancel_requested_at`
 
 /** A run with all its payloads. */
-export const RUN_COLUMNS = `${FACTS}, r.headers, r.input, r.state, r.result, r.error`
+export const RUN_COLUMNS = `${FACTS}, r.headers, r.input, r.state, r.result, r.error, r.uncertainty`
 
 /** A run without what may be large, so that a page of 500 always fits a reply. */
-export const LISTED_RUN_COLUMNS = `${FACTS}, NULL::jsonb AS headers, NULL::jsonb AS input, NULL::jsonb AS state, NULL::jsonb AS result,
+export const LISTED_RUN_COLUMNS = `${FACTS}, NULL::jsonb AS headers, NULL::jsonb AS input, NULL::jsonb AS state, NULL::jsonb AS result, NULL::jsonb AS uncertainty,
   CASE WHEN jsonb_typeof(r.error) = 'object' THEN r.error - 'stack' - 'data' END AS error`
 
 /** The run of that tenant and environment; none for a run of another. */

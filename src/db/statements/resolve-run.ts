@@ -31,9 +31,8 @@ export interface ResolveRunParams extends OneRunParams {
   /** JSON text. */
   readonly result: string | null
   readonly error: string | null
-  readonly by: string
-  /** JSON text. */
-  readonly details: string | null
+  /** What is kept of the decision, as JSON text. */
+  readonly resolution: string
   /** Of the whole command: another one under the same id is refused. */
   readonly fingerprint: string
 }
@@ -67,8 +66,7 @@ resolved AS (
       awaits = CASE WHEN $6::text <> 'success' THEN r.awaits END,
       join_seq = CASE WHEN $6::text <> 'success' THEN r.join_seq END,
       result = $7::jsonb, error = CASE WHEN $6::text = 'replay' THEN r.error ELSE $8::jsonb END,
-      uncertainty = r.uncertainty || jsonb_build_object('resolution', jsonb_strip_nulls(jsonb_build_object(
-        'id', $5::text, 'decision', $6::text, 'by', $9::text, 'at', ${instantText('clock.at')}, 'fingerprint', $11::text)) || CASE WHEN $10::text IS NULL THEN '{}' ELSE jsonb_build_object('details', $10::jsonb) END)
+      uncertainty = r.uncertainty || jsonb_build_object('resolution', $9::jsonb || jsonb_build_object('at', ${instantText('clock.at')}))
   FROM clock, before b
   WHERE r.id = b.id AND r.status = 'uncertain' AND b.known IS NULL AND NOT ($6::text = 'replay' AND r.cancel_requested_at IS NOT NULL)
   RETURNING r.id, r.seq, r.visit, r.failures, r.losses, r.step, r.lane_id, r.priority, r.available_at, r.position, r.updated_at, r.hold, r.error, r.status
@@ -83,8 +81,8 @@ windowed AS (
   ON CONFLICT DO NOTHING
 )
 SELECT b.id, coalesce((SELECT x.status FROM resolved x), b.status) AS status, b.cancel_requested, EXISTS (SELECT FROM resolved) AS resolved,
-  coalesce(b.known = $11::text, false) AS same, coalesce(b.known <> $11::text, false) AS other
+  coalesce(b.known = $10::text, false) AS same, coalesce(b.known <> $10::text, false) AS other
 FROM before b
 `,
-  (p) => [p.now, p.environment, p.tenant, p.id, p.resolutionId, p.decision, p.result, p.error, p.by, p.details, p.fingerprint],
+  (p) => [p.now, p.environment, p.tenant, p.id, p.resolutionId, p.decision, p.result, p.error, p.resolution, p.fingerprint],
 )
