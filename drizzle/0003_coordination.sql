@@ -72,7 +72,7 @@ CREATE INDEX "events_expires_idx" ON "pawl"."events" USING btree ("environment_i
 CREATE INDEX "limit_counters_due_idx" ON "pawl"."limit_counters" USING btree ("environment_id","due_at") WHERE due_at IS NOT NULL;--> statement-breakpoint
 CREATE INDEX "runs_deadline_idx" ON "pawl"."runs" USING btree ("environment_id","deadline_at") WHERE deadline_at IS NOT NULL;--> statement-breakpoint
 CREATE INDEX "runs_held_gates_idx" ON "pawl"."runs" USING btree ("environment_id") WHERE held_gates IS NOT NULL;--> statement-breakpoint
-CREATE INDEX "runs_held_idx" ON "pawl"."runs" USING btree ("lane_id","created_at","position") WHERE hold IS NOT NULL;--> statement-breakpoint
+CREATE INDEX "runs_held_idx" ON "pawl"."runs" USING btree ("hold","lane_id") WHERE hold IS NOT NULL;--> statement-breakpoint
 ALTER TABLE "pawl"."limit_counters" ADD CONSTRAINT "limit_counters_available_not_negative" CHECK (available >= 0);--> statement-breakpoint
 ALTER TABLE "pawl"."limits" ADD CONSTRAINT "limits_burst_positive" CHECK (burst > 0 AND ms_per_token > 0);--> statement-breakpoint
 ALTER TABLE "pawl"."limits" ADD CONSTRAINT "limits_shards_positive" CHECK (shards > 0);

@@ -301,7 +301,7 @@ CREATE UNIQUE INDEX receipts_pkey ON pawl.receipts USING btree (tenant, environm
 CREATE INDEX runs_blocked_idx ON pawl.runs USING btree (blocked_on, priority, available_at, "position") WHERE (blocked_on IS NOT NULL)
 CREATE INDEX runs_deadline_idx ON pawl.runs USING btree (environment_id, deadline_at) WHERE (deadline_at IS NOT NULL)
 CREATE INDEX runs_held_gates_idx ON pawl.runs USING btree (environment_id) WHERE (held_gates IS NOT NULL)
-CREATE INDEX runs_held_idx ON pawl.runs USING btree (lane_id, created_at, "position") WHERE (hold IS NOT NULL)
+CREATE INDEX runs_held_idx ON pawl.runs USING btree (hold, lane_id) WHERE (hold IS NOT NULL)
 CREATE INDEX runs_key_idx ON pawl.runs USING btree (key, created_at, "position") WHERE (key IS NOT NULL)
 CREATE INDEX runs_list_idx ON pawl.runs USING btree (lane_id, created_at, "position")
 CREATE INDEX runs_notable_idx ON pawl.runs USING btree (notable, lane_id, created_at, "position") WHERE (notable IS NOT NULL)

@@ -179,7 +179,7 @@ export const runs = pawl.table(
     index('runs_timer_idx').on(t.environmentId, t.timerAt).where(sql`timer_at IS NOT NULL`),
     index('runs_blocked_idx').on(t.blockedOn, t.priority, t.availableAt, t.position).where(sql`blocked_on IS NOT NULL`),
     index('runs_notable_idx').on(t.notable, t.laneId, t.createdAt, t.position).where(sql`notable IS NOT NULL`),
-    index('runs_held_idx').on(t.laneId, t.createdAt, t.position).where(sql`hold IS NOT NULL`),
+    index('runs_held_idx').on(t.hold, t.laneId).where(sql`hold IS NOT NULL`),
     index('runs_key_idx').on(t.key, t.createdAt, t.position).where(sql`key IS NOT NULL`),
     index('runs_parent_idx').on(t.parentId, t.parentJoinSeq, t.childIndex).where(sql`parent_id IS NOT NULL`),
     index('runs_tags_idx').using('gin', t.tags).where(sql`tags IS NOT NULL`),
