@@ -9,16 +9,27 @@ export type {
   TickingOptions,
 } from './client/create-pawl.ts'
 export { type CreateClientOptions, createClient, type HttpClient } from './client/http-client.ts'
+export type { PreparedSpawn, PreparedStatements } from './client/statements.ts'
+export type {
+  AfterCommit,
+  InTransaction,
+  SignalledInTransaction,
+  SpawnedInTransaction,
+  SpawnedManyInTransaction,
+} from './client/transaction.ts'
 export type {
   NamedDefinition,
   ResultOptions,
+  RunAddress,
   RunResult,
   SignalOptions,
   SpawnOptions,
   TenantOption,
   TypedCalls,
+  TypedStatements,
 } from './client/typed-calls.ts'
 export { createPawl } from './compose.ts'
+export type { BatchStatement, CallerTransaction } from './core/caller-transaction.ts'
 export type { SignalResult, SpawnCall, SpawnItem, SpawnResult } from './core/calls.ts'
 export type { ChildResult, Inbox, JobContext, RunInfo, StepContext } from './core/context.ts'
 export {

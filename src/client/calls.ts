@@ -74,7 +74,7 @@ function toResult(run: NewRun, settled: Settled): SpawnResult {
   return toSpawnResult(run, settled.admission)
 }
 
-function toSpawnResult(run: NewRun, admission: Admission): SpawnResult {
+export function toSpawnResult(run: NewRun, admission: Admission): SpawnResult {
   switch (admission.kind) {
     case 'created':
     case 'occupied':
@@ -211,7 +211,7 @@ async function sendSignal(around: Surroundings, call: SignalCall, caller: Caller
   return result
 }
 
-function toSignalResult(call: SignalCall, delivery: Delivery): SignalResult {
+export function toSignalResult(call: SignalCall, delivery: Delivery): SignalResult {
   const target = 'id' in call.to ? `the id ${call.to.id}` : `the key ${JSON.stringify(call.to.key)}`
   switch (delivery.kind) {
     case 'delivered':

@@ -11,7 +11,9 @@ import type { RetryOptions } from '../core/retry.ts'
 import type { Store } from '../core/store.ts'
 import type { Budget, TickReport } from '../core/tick.ts'
 import { createCalls } from './calls.ts'
-import { createTypedCalls, type NamedDefinition, type TypedCalls } from './typed-calls.ts'
+import { createStatementCalls } from './statements.ts'
+import { type CreateTransactionCallsOptions, createTransactionCalls } from './transaction.ts'
+import { createTypedCalls, type NamedDefinition, type TypedCalls, type UntypedCalls } from './typed-calls.ts'
 
 /** What pawl is made of besides this folder: put together where everything may be imported. */
 export interface Composition {
@@ -145,29 +147,37 @@ export function createPawlWith<const D extends readonly NamedDefinition[]>(
     const place = checkName(to.environment ?? DEFAULT_ENVIRONMENT, { field: 'environment' })
     const { memory = to.database } = to
     const store = composition.createStore({ database: to.database, schema, environment: place, memory, now: to.now })
-    const calls = createCalls({ store, registry, defaults: { tenant: defaults.tenant }, onCommit: to.onCommit })
+    const connected = connectCalls({ store, registry, defaults: { tenant: defaults.tenant }, onCommit: to.onCommit })
     const surroundings = { env: to.env, services: to.services, logger }
     const before = to.database.requests
     const requests = () => to.database.requests - before
     return {
-      ...createTypedCalls<D>(() => calls),
+      ...createTypedCalls<D>(() => connected),
       registry,
       database: to.database,
       store,
-      calls,
+      calls: connected.calls,
       createTicker: (ticking) => {
         const declared = declaredFor(declaredIn, memory, place)
         return composition.createTicker({ ...ticking, store, registry, surroundings, requests, declared })
       },
     }
   }
-  let connected: ConnectedPawl<D> | undefined
-  const ownCalls = (): Calls => {
+  let own: UntypedCalls | undefined
+  const ownCalls = (): UntypedCalls => {
     if (database === undefined) throw notConnected()
-    connected ??= connect({ database, environment })
-    return connected.calls
+    own ??= connectCalls({ store: connect({ database, environment }).store, registry, defaults: { tenant: defaults.tenant } })
+    return own
   }
   return { ...createTypedCalls<D>(ownCalls), definitions, registry, schema, logger, connect }
+}
+
+function connectCalls(options: CreateTransactionCallsOptions): UntypedCalls {
+  return {
+    calls: createCalls(options),
+    transactions: createTransactionCalls(options),
+    statements: createStatementCalls(options),
+  }
 }
 
 function declaredFor(

@@ -1,5 +1,7 @@
 /** The calls as an application makes them: typed by its definitions. */
 import type { Calls, RetryCall, RetryResult, SignalResult, SpawnCall, SpawnItem, SpawnResult } from '../core/calls.ts'
+import type { CallerTransaction } from '../core/caller-transaction.ts'
+import type { Calls, SignalResult, SpawnCall, SpawnItem, SpawnResult } from '../core/calls.ts'
 import type { SignalMap } from '../core/context.ts'
 import type { CallOptions, Definition, InputOf, ResultOf } from '../core/definition.ts'
 import { type Duration, toMs } from '../core/duration.ts'
@@ -9,6 +11,14 @@ import type { Call, RunError } from '../core/outcome.ts'
 import type { ResolveCall, ResolveResult } from '../core/resolution.ts'
 import type { In } from '../core/schema.ts'
 import type { CancelAnswer, RunRecord } from '../core/store.ts'
+import type { PreparedSpawn, PreparedStatements, StatementCalls } from './statements.ts'
+import type {
+  InTransaction,
+  SignalledInTransaction,
+  SpawnedInTransaction,
+  SpawnedManyInTransaction,
+  TransactionCalls,
+} from './transaction.ts'
 import { MAX_WAIT_MS } from './wait.ts'
 
 export type NamedDefinition = Definition<unknown, unknown>
@@ -39,6 +49,8 @@ type OptionalPayload<V, O> = [null] extends [V] ? [payload?: V, options?: O] : O
 
 /** What `spawn` takes after the definition. */
 export type SpawnArguments<T> = Optional<InputOf<T>, SpawnOptions>
+/** The same in a transaction of the caller's. */
+export type SpawnInTransactionArguments<T> = [input: InputOf<T>, options: SpawnOptions & InTransaction]
 
 type SignalsOf<T> = T extends { readonly signals: infer G extends SignalMap } ? G : never
 /** Signals that one of the definitions declares. */
@@ -50,6 +62,11 @@ export type SignalPayload<T, K extends string> = T extends unknown
     : never
   : never
 export type SignalArguments<T, K extends string, O = SignalOptions> = OptionalPayload<SignalPayload<T, K>, O>
+
+export type SignalInTransactionArguments<T, K extends string> = [
+  payload: [null] extends [SignalPayload<T, K>] ? SignalPayload<T, K> | undefined : SignalPayload<T, K>,
+  options: SignalOptions & InTransaction,
+]
 
 /** How a run stands, with what it gave once it has. */
 export type RunResult<R> = { readonly id: string } & (
@@ -63,27 +80,65 @@ export interface ResultOptions extends TenantOption {
   readonly wait?: Duration | undefined
 }
 
+export type RunAddress = { readonly id: string } | { readonly key: string; readonly definition?: string | undefined }
+
+/** To be sent in one READ COMMITTED transaction: `const ours = await pawl.statements.spawn(…)`, then `sql.transaction([…])`, then `ours.afterCommit()`. */
+export interface TypedStatements<D extends readonly NamedDefinition[]> {
+  spawn<T extends NamedDefinition>(definition: T, ...args: SpawnArguments<T>): Promise<PreparedSpawn>
+  /** Reads the target by a request of its own only where definitions disagree about the signal. */
+  signal<T extends D[number], K extends SignalName<T>>(
+    to: { readonly definition: T; readonly key: string },
+    name: K,
+    ...args: SignalArguments<T, K>
+  ): Promise<PreparedStatements<SignalResult>>
+  signal<K extends SignalName<D[number]>>(
+    to: RunAddress,
+    name: K,
+    ...args: SignalArguments<D[number], K>
+  ): Promise<PreparedStatements<SignalResult>>
+  /** What a batch has thrown: as a PawlError when it was for one of these statements, else as it is. */
+  explain(error: unknown): unknown
+}
+
 /** Every call is one request, unless it waits. */
 export interface TypedCalls<D extends readonly NamedDefinition[]> extends OperatingCalls {
   /**
    * Accepts one run. Spawns of the same moment share a request; each is answered after its commit. `created: false`: a live run holds
    * the key or has the id, and it is that one. Throws invalid_input, invalid_request, unknown_definition, payload_too_large, conflict,
    * idempotency_mismatch, unknown_outcome, database_unreachable, database_busy, schema_outdated.
+   *
+   * With `tx` it is accepted when that transaction is committed, and never otherwise: one request over node-postgres and Neon's WebSocket,
+   * in which the transaction is checked, too. A run with the same key or idempotency key waits for it. Delays count from its BEGIN. Throws
+   * besides invalid_request (`tx`, `isolation`) and wrong_database.
    */
+  spawn<T extends NamedDefinition>(definition: T, ...args: SpawnInTransactionArguments<T>): Promise<SpawnedInTransaction>
   spawn<T extends NamedDefinition>(definition: T, ...args: SpawnArguments<T>): Promise<SpawnResult>
   /** Accepts up to 10,000 calls made by `definition.with(input)`: an answer for each, in order; those refused leave the others alone. */
+  spawnMany(calls: readonly (Call | SpawnCall)[], options: TenantOption & InTransaction): Promise<SpawnedManyInTransaction>
   spawnMany(calls: readonly (Call | SpawnCall)[], options?: TenantOption): Promise<readonly SpawnItem[]>
-  /** Sends a signal to one run, by id or key. Kept until the run asks for it. Throws no_target, invalid_signal, conflict, idempotency_mismatch. */
+  /**
+   * Sends a signal to one run, by id or key. Kept until the run asks for it. Throws no_target, invalid_signal, conflict,
+   * idempotency_mismatch. With `tx` it is there when that transaction is committed; until then the run's next step cannot be committed
+   * either, so send it last.
+   */
+  signal<T extends D[number], K extends SignalName<T>>(
+    to: { readonly definition: T; readonly key: string },
+    name: K,
+    ...args: SignalInTransactionArguments<T, K>
+  ): Promise<SignalledInTransaction>
+  signal<K extends SignalName<D[number]>>(
+    to: RunAddress,
+    name: K,
+    ...args: SignalInTransactionArguments<D[number], K>
+  ): Promise<SignalledInTransaction>
   signal<T extends D[number], K extends SignalName<T>>(
     to: { readonly definition: T; readonly key: string },
     name: K,
     ...args: SignalArguments<T, K>
   ): Promise<SignalResult>
-  signal<K extends SignalName<D[number]>>(
-    to: { readonly id: string } | { readonly key: string; readonly definition?: string | undefined },
-    name: K,
-    ...args: SignalArguments<D[number], K>
-  ): Promise<SignalResult>
+  signal<K extends SignalName<D[number]>>(to: RunAddress, name: K, ...args: SignalArguments<D[number], K>): Promise<SignalResult>
+  /** The same calls as statements for a batch of the caller's own: what Neon HTTP has in place of transactions. Costs no request. */
+  readonly statements: TypedStatements<D>
   /** How the run stands. Throws not_found, also for a run of another definition. */
   result<T extends NamedDefinition>(definition: T, id: string, options?: ResultOptions): Promise<RunResult<ResultOf<T>>>
   result(id: string, options?: ResultOptions): Promise<RunResult<unknown>>
@@ -110,16 +165,45 @@ interface AnyTarget {
   readonly definition?: string | NamedDefinition | undefined
 }
 
-/** The typed face of the calls. `calls` is asked for at each call, so that it may throw when there is no database. */
-export function createTypedCalls<const D extends readonly NamedDefinition[]>(calls: () => Calls): TypedCalls<D> {
+/** The calls of one pawl over its database. */
+export interface UntypedCalls {
+  readonly calls: Calls
+  readonly transactions: TransactionCalls
+  readonly statements: StatementCalls
+}
+
+/** The typed face of the calls. They are asked for at each call, so that it may throw when there is no database. */
+export function createTypedCalls<const D extends readonly NamedDefinition[]>(connected: () => UntypedCalls): TypedCalls<D> {
+  const calls = () => connected().calls
   // the overloads are the compiler's; here each has one shape
   const typed = {
-    spawn: async (definition: NamedDefinition, input?: unknown, { tenant, ...options }: SpawnOptions = {}) =>
-      calls().spawn({ ...options, definition: definition.name, version: definition.version, input }, { tenant }),
-    spawnMany: async (items: readonly (Call | SpawnCall)[], options: TenantOption = {}) =>
-      calls().spawnMany(items.map(toSpawnCall), options),
-    signal: async (to: AnyTarget, name: string, payload?: unknown, { tenant, idempotencyKey }: SignalOptions = {}) =>
-      calls().signal({ to: toTarget(to), name, payload, idempotencyKey }, { tenant }),
+    spawn: async (definition: NamedDefinition, input?: unknown, options: SpawnOptions & Partial<InTransaction> = {}) => {
+      const { tenant, tx, ...rest } = options
+      const call = { ...rest, definition: definition.name, version: definition.version, input }
+      return 'tx' in options
+        ? connected().transactions.spawn(tx as CallerTransaction, call, { tenant })
+        : calls().spawn(call, { tenant })
+    },
+    spawnMany: async (items: readonly (Call | SpawnCall)[], options: TenantOption & Partial<InTransaction> = {}) => {
+      const { tenant, tx } = options
+      const asked = items.map(toSpawnCall)
+      if (!('tx' in options)) return calls().spawnMany(asked, { tenant })
+      return connected().transactions.spawnMany(tx as CallerTransaction, asked, { tenant })
+    },
+    signal: async (to: AnyTarget, name: string, payload?: unknown, options: SignalOptions & Partial<InTransaction> = {}) => {
+      const { tenant, tx, idempotencyKey } = options
+      const call = { to: toTarget(to), name, payload, idempotencyKey }
+      return 'tx' in options
+        ? connected().transactions.signal(tx as CallerTransaction, call, { tenant })
+        : calls().signal(call, { tenant })
+    },
+    statements: {
+      spawn: async (definition: NamedDefinition, input?: unknown, { tenant, ...options }: SpawnOptions = {}) =>
+        connected().statements.spawn({ ...options, definition: definition.name, version: definition.version, input }, { tenant }),
+      signal: async (to: AnyTarget, name: string, payload?: unknown, { tenant, idempotencyKey }: SignalOptions = {}) =>
+        connected().statements.signal({ to: toTarget(to), name, payload, idempotencyKey }, { tenant }),
+      explain: (error: unknown) => connected().statements.explain(error),
+    },
     result: async (first: NamedDefinition | string, second?: string | ResultOptions, third?: ResultOptions) => {
       if (typeof first === 'string') return readResult(calls(), first, undefined, second as ResultOptions | undefined)
       return readResult(calls(), second as string, first, third)

@@ -4,6 +4,7 @@
  */
 
 import type { Admission, Holding, OnConflict, UniqueEntry } from './admission.ts'
+import type { CallerTransactionStore } from './caller-transaction.ts'
 import type { StepMessage } from './messages.ts'
 import type { OperatingStore } from './operating.ts'
 import type { CommitStatement, RunError } from './outcome.ts'
@@ -367,4 +368,4 @@ export interface ReadingStore {
   revokeApiKey(id: string, scope: Scope | null): Promise<boolean>
 }
 
-export type Store = AdmissionStore & EngineStore & ScheduleStore & ReadingStore & OperatingStore
+export type Store = AdmissionStore & CallerTransactionStore & EngineStore & ScheduleStore & ReadingStore & OperatingStore

@@ -17,9 +17,17 @@ export interface Lane {
 export class LaneMemory {
   readonly byId = new Map<number, Lane>()
   readonly #known = new Set<string>()
+  /** Which database it is, once a request has said so: a caller's transaction may be one of another. */
+  place: string | null = null
+  /** What is known besides; what is remembered here is not told to it. */
+  #base: LaneMemory | undefined
+
+  constructor(base?: LaneMemory) {
+    this.#base = base
+  }
 
   knows(lane: Omit<Lane, 'id'>): boolean {
-    return this.#known.has(identityOf(lane))
+    return this.#known.has(identityOf(lane)) || this.#base?.knows(lane) === true
   }
 
   remember(lane: Omit<Lane, 'id'>): void {
@@ -35,6 +43,7 @@ export class LaneMemory {
 
   forget(): void {
     this.#known.clear()
+    this.#base = undefined
   }
 }
 
@@ -55,22 +64,43 @@ export interface StoreContext {
   readonly lanes: LaneMemory
 }
 
+/** Takes note of which database it is, where `ensure_environment` was among the statements. */
+export function learnPlace(lanes: LaneMemory, statements: readonly Statement[], replies: readonly (readonly Row[])[]): void {
+  const at = statements.findIndex(({ name }) => name === 'ensure_environment')
+  const place = at < 0 ? undefined : replies[at]?.[0]?.place
+  if (typeof place === 'string') lanes.place = place
+}
+
 /** Times a batch is sent when its reply was lost: what it writes is guarded, so sending it again is safe. */
 const SENDS_AFTER_LOST_REPLY = 3
 
-/** Sends a batch whose statements change nothing the second time; a lost reply is answered by sending it again. */
+/** The server refuses the statements for what they are, and would have refused them the time before: data, constraints, limits, names. */
+const REFUSED_FOR_GOOD = /^(22|23|42|54|3F)/
+
+/**
+ * Sends a batch whose statements change nothing the second time; a lost reply is answered by sending it again. When that fails, too, the
+ * first may still have been executed: the failure is `lost`, whatever became of the last.
+ */
 export async function sendRepeatable(
   database: Database,
   statements: readonly Statement[],
 ): Promise<{ readonly replies: readonly (readonly Row[])[]; readonly resent: boolean }> {
+  let isLost = false
   for (let sent = 1; ; sent += 1) {
     try {
       return { replies: await database.batch(statements), resent: sent > 1 }
     } catch (error) {
-      if (!(error instanceof DatabaseError) || sent >= SENDS_AFTER_LOST_REPLY) throw error
+      if (!(error instanceof DatabaseError)) throw error
+      isLost ||= error.fate === 'lost'
       // a resend that met its own first attempt, still under way, waited for it and was refused; sent again it finds what that wrote
-      const metItself = sent > 1 && error.sqlstate === '23505' && error.constraint === 'runs_pkey'
-      if (error.fate !== 'lost' && !metItself) throw error
+      const metItself = isLost && error.sqlstate === '23505' && error.constraint === 'runs_pkey'
+      const isSettled = error.fate === 'refused' && REFUSED_FOR_GOOD.test(error.sqlstate ?? '') && !metItself
+      if (!isLost || isSettled) throw error
+      if (sent >= SENDS_AFTER_LOST_REPLY) throw error.fate === 'lost' ? error : asLost(error)
     }
   }
+}
+
+function asLost(cause: DatabaseError): DatabaseError {
+  return new DatabaseError(`The reply was lost, and asking again failed: ${cause.message}`, { fate: 'lost', cause })
 }

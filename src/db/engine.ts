@@ -15,7 +15,7 @@ import type {
 } from '../core/store.ts'
 import type { RunTarget } from '../core/topics.ts'
 import { toClaimedRun, toInboxEntry, toJoinedChild } from './claimed-rows.ts'
-import { type StoreContext, sendRepeatable } from './context.ts'
+import { learnPlace, type StoreContext, sendRepeatable } from './context.ts'
 import { statementsOfFlush } from './flush.ts'
 import { finishHandovers } from './late-handover.ts'
 import { relay } from './outbox.ts'
@@ -56,10 +56,8 @@ export function createEngineStore(context: StoreContext): EngineStore {
       const { environment } = context
       const names = limits.map((limit) => limit.name)
       const concurrency = limits.map((limit) => limit.concurrency)
-      await database.batch([
-        ensureEnvironment(schema, { environment }),
-        declareLimits(schema, { environment, names, concurrency }),
-      ])
+      const statements = [ensureEnvironment(schema, { environment }), declareLimits(schema, { environment, names, concurrency })]
+      learnPlace(context.lanes, statements, (await sendRepeatable(database, statements)).replies)
     },
   }
 }

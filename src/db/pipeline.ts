@@ -81,7 +81,7 @@ class PipelinedDatabase implements Database {
     let failure: DatabaseError | undefined
     try {
       return await runTransaction(fn, {
-        send: (statement) => this.exchange(client, [statement], undefined),
+        send: (statement) => exchange({ client, writer: this.writer }, [statement], undefined),
         execute: (sql) => execute(client, sql),
         count: () => {
           this.requests++
@@ -106,7 +106,7 @@ class PipelinedDatabase implements Database {
     let failure: DatabaseError | undefined
     try {
       this.requests++
-      const plan = await this.exchange(client, statements, this.prepare ? sessionOf(client) : undefined)
+      const plan = await exchange({ client, writer: this.writer }, statements, this.prepare ? sessionOf(client) : undefined)
       return plan.results()
     } catch (error) {
       const mapped = toDatabaseError(error, 'sent')
@@ -120,23 +120,6 @@ class PipelinedDatabase implements Database {
     return this.send(statements, inTransaction)
   }
 
-  private exchange(client: PipelineClient, statements: readonly EncodedStatement[], session: Session | undefined): Promise<Plan> {
-    const plan = planStatements(this.writer, statements, session)
-    const bytes = this.writer.take()
-    return new Promise((resolve, reject) => {
-      const settle = (error: unknown) => {
-        if (error !== null && !plan.complete) {
-          plan.abandon()
-          reject(toDatabaseError(error, request.sent ? 'sent' : 'connecting'))
-        } else {
-          resolve(plan)
-        }
-      }
-      const request = new Request(bytes, plan, settle)
-      submit(client, request)
-    })
-  }
-
   private async checkOut(): Promise<{ client: PipelineClient; release: Release }> {
     if (this.closed) throw new DatabaseError('The database was closed.', { fate: 'not_sent' })
     try {
@@ -147,6 +130,43 @@ class PipelinedDatabase implements Database {
       throw toDatabaseError(error, 'connecting')
     }
   }
+}
+
+interface Way {
+  readonly client: PipelineClient
+  readonly writer: WireWriter
+}
+
+function exchange({ client, writer }: Way, statements: readonly EncodedStatement[], session: Session | undefined): Promise<Plan> {
+  const plan = planStatements(writer, statements, session)
+  const bytes = writer.take()
+  return new Promise((resolve, reject) => {
+    const settle = (error: unknown) => {
+      if (error !== null && !plan.complete) {
+        plan.abandon()
+        reject(toDatabaseError(error, request.sent ? 'sent' : 'connecting'))
+      } else {
+        resolve(plan)
+      }
+    }
+    const request = new Request(bytes, plan, settle)
+    submit(client, request)
+  })
+}
+
+/** A client of node-postgres or of Neon's WebSocket pool, told by its shape. */
+export function isPipelineClient(client: object): boolean {
+  const { query, connection } = client as { readonly query?: unknown; readonly connection?: { readonly stream?: unknown } | null }
+  return typeof query === 'function' && typeof connection === 'object' && typeof connection?.stream === 'object'
+}
+
+/**
+ * Sends the statements through a client that somebody else has checked out, in one write, behind whatever its owner has sent. Nothing is
+ * prepared by name on it. `client` is one that `isPipelineClient` has told.
+ */
+export async function sendThrough(client: object, statements: readonly Statement[]): Promise<readonly (readonly Row[])[]> {
+  const way = { client: client as PipelineClient, writer: new WireWriter() }
+  return (await exchange(way, statements.map(encode), undefined)).results()
 }
 
 /** What node-postgres calls a Submittable: its client hands it the connection, then the replies. */

@@ -1,7 +1,7 @@
 import type { Row } from '../core/database.ts'
 import type { ScheduleRecord, ScheduleStore } from '../core/store.ts'
 import { createAdmissionStore } from './admission.ts'
-import type { StoreContext } from './context.ts'
+import { learnPlace, type StoreContext, sendRepeatable } from './context.ts'
 import { ensureEnvironment } from './statements/insert-runs.ts'
 import { advanceSchedule, declareSchedules, readDueSchedules } from './statements/schedules.ts'
 
@@ -11,7 +11,7 @@ export function createScheduleStore(context: StoreContext): ScheduleStore {
   return {
     declareSchedules: async (schedules) => {
       if (schedules.length === 0) return
-      await database.batch([
+      const statements = [
         ensureEnvironment(schema, { environment }),
         declareSchedules(schema, {
           environment,
@@ -23,7 +23,8 @@ export function createScheduleStore(context: StoreContext): ScheduleStore {
           inputs: schedules.map((schedule) => (schedule.input === undefined ? null : JSON.stringify(schedule.input))),
           nextAts: schedules.map((schedule) => schedule.nextAt),
         }),
-      ])
+      ]
+      learnPlace(context.lanes, statements, (await sendRepeatable(database, statements)).replies)
     },
     dueSchedules: async (limit) => {
       const rows = await database.query(readDueSchedules(schema, { now: context.now(), environment, limit }))
@@ -33,7 +34,7 @@ export function createScheduleStore(context: StoreContext): ScheduleStore {
       // The receipt of the slot makes the spawn happen once; moving on afterwards only saves the others the attempt.
       const [admission_] = await admission.spawn([run])
       if (schedule.nextAt !== null) {
-        await database.batch([
+        await sendRepeatable(database, [
           advanceSchedule(schema, {
             environment,
             tenant: schedule.tenant,

@@ -253,7 +253,8 @@ function merges(run: NewRun): boolean {
   return run.onConflict.kind !== 'keep' && (run.key !== null || run.policy?.unique !== undefined)
 }
 
-function withOwnReceipt(run: NewRun): NewRun {
+/** What changes a run that is there is decided once: under a receipt of its own where the caller gave none. */
+export function withOwnReceipt(run: NewRun): NewRun {
   if (run.receipt !== null || !merges(run)) return run
   return { ...run, receipt: { key: `${OWN_RECEIPT_PREFIX}${run.id}`, fingerprint: '' } }
 }
@@ -316,7 +317,7 @@ function toReceipts(context: StoreContext, runs: readonly NewRun[], nonce: strin
   })
 }
 
-function toAdmissionsParams(environment: string, runs: readonly NewRun[], nonce: string) {
+export function toAdmissionsParams(environment: string, runs: readonly NewRun[], nonce: string) {
   return {
     environment,
     nonce,

@@ -1,6 +1,7 @@
 import type { Database } from '../core/database.ts'
 import type { Store } from '../core/store.ts'
 import { createAdmissionStore } from './admission.ts'
+import { createCallerTransactionStore } from './caller-admission.ts'
 import { LaneMemory, type StoreContext } from './context.ts'
 import { createEngineStore } from './engine.ts'
 import { explain } from './explaining.ts'
@@ -26,6 +27,7 @@ export function createStore(options: StoreOptions): Store {
   const context: StoreContext = { database, schema, environment, now, lanes }
   return {
     ...createAdmissionStore(context),
+    ...createCallerTransactionStore(context),
     ...createEngineStore(context),
     ...createScheduleStore(context),
     ...createPausingStore(context),

@@ -128,6 +128,9 @@ const parsers = new Map<number, ValueParser>(
   TYPES.flatMap(([oid, arrayOid, parse]) => [[oid, parse] as const, [arrayOid, arrayOf(parse)] as const]),
 )
 
+/** Types that a driver with parsers and serializers of its own must be told to leave alone. */
+export const TYPE_OIDS: readonly number[] = [...parsers.keys()]
+
 /** A column of a result: its name and the OID of its type. */
 export interface Field {
   readonly name: string

@@ -161,7 +161,7 @@ export const admissions = (s: string) => `
   ) AS run_id) u
   LEFT JOIN LATERAL (SELECT h.status, ${unstarted('h')} AS is_unstarted FROM ${s}.runs h WHERE h.id = u.run_id LIMIT 1) o ON true`
 
-const admissionParams = (p: ReadAdmissionsParams) => [
+export const admissionParams = (p: ReadAdmissionsParams) => [
   p.environment,
   p.nonce,
   p.ids,

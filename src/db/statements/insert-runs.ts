@@ -1,4 +1,5 @@
 import { PAUSE_LOCK_CLASS, pausedLane } from './change-pauses.ts'
+import { PLACE } from './check-transaction.ts'
 import { defineStatement, kindsOf } from './statement.ts'
 
 /** Where runs are put: the distinct (tenant, queue, definition, version) of a batch, few. The arrays are parallel. */
@@ -10,7 +11,10 @@ export interface LanesParams {
   readonly versions: readonly number[]
 }
 
-/** Whoever makes lanes then holds off, to its commit, those who pause: a lane made meanwhile would miss the pause. */
+/**
+ * Makes the environment when it is new, and answers which database this is. Whoever makes lanes then holds off, to its commit, those who
+ * pause: a lane made meanwhile would miss the pause.
+ */
 export const ensureEnvironment = defineStatement<{ readonly environment: string }>(
   'ensure_environment',
   (s) => `
@@ -19,7 +23,8 @@ WITH made AS (
   SELECT $1::text WHERE NOT EXISTS (SELECT FROM ${s}.environments WHERE name = $1::text)
   ON CONFLICT DO NOTHING
 )
-SELECT pg_advisory_xact_lock_shared(${PAUSE_LOCK_CLASS}, hashtext($1::text)) IS NULL AS locked
+SELECT ${PLACE} AS place, pg_advisory_xact_lock_shared(${PAUSE_LOCK_CLASS}, hashtext($1::text)) IS NULL AS locked
+FROM ${s}.meta m
 `,
   (p) => [p.environment],
 )
