@@ -49,7 +49,7 @@ forEachVersion('in a transaction of the caller’s', (version) => {
       // a lane that is there, and one (`order`) that is not
       await app.pawl.spawn(mail, { to: 'first' })
       await app.tick()
-    }, 30_000)
+    }, 120_000)
     afterAll(() => app.close())
 
     const statusOf = async (id: string) => (await app.look<string>('SELECT status FROM pawl.runs WHERE id = $1', [id]))[0]
