@@ -1,7 +1,6 @@
 /** The calls as an application makes them: typed by its definitions. */
-import type { Calls, RetryCall, RetryResult, SignalResult, SpawnCall, SpawnItem, SpawnResult } from '../core/calls.ts'
 import type { CallerTransaction } from '../core/caller-transaction.ts'
-import type { Calls, SignalResult, SpawnCall, SpawnItem, SpawnResult } from '../core/calls.ts'
+import type { Calls, RetryCall, RetryResult, SignalResult, SpawnCall, SpawnItem, SpawnResult } from '../core/calls.ts'
 import type { SignalMap } from '../core/context.ts'
 import type { CallOptions, Definition, InputOf, ResultOf } from '../core/definition.ts'
 import { type Duration, toMs } from '../core/duration.ts'
