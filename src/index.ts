@@ -18,6 +18,7 @@ export type {
   SpawnedManyInTransaction,
 } from './client/transaction.ts'
 export type {
+  EmitOptions,
   NamedDefinition,
   ResultOptions,
   RunAddress,
@@ -30,7 +31,7 @@ export type {
 } from './client/typed-calls.ts'
 export { createPawl } from './compose.ts'
 export type { BatchStatement, CallerTransaction } from './core/caller-transaction.ts'
-export type { SignalResult, SpawnCall, SpawnItem, SpawnResult } from './core/calls.ts'
+export type { EmitCall, EmitResult, SignalResult, SpawnCall, SpawnItem, SpawnResult } from './core/calls.ts'
 export type { ChildResult, Inbox, JobContext, RunInfo, StepContext } from './core/context.ts'
 export {
   type Database,
@@ -50,6 +51,7 @@ export type { Json, ReadBack } from './core/json.ts'
 export { type Limit, type LimitOptions, type LimitUse, limit } from './core/limit.ts'
 export type { LogFields, Logger } from './core/logger.ts'
 export { type Machine, type MachineOptions, machine } from './core/machine.ts'
+export type { EventMessage, SignalMessage } from './core/messages.ts'
 export type { OperatingCalls, PauseAnswer, RunPauseAnswer } from './core/operating.ts'
 export { type Call, type CommitStatement, NonRetryableError, nonRetryable, type Outcome, type RunError } from './core/outcome.ts'
 // a star, so that `declare module 'pawl' { interface Register { … } }` reaches it
@@ -61,6 +63,7 @@ export type { Schema } from './core/schema.ts'
 export type { Status } from './core/status.ts'
 export type { CancelAnswer, Page, RunRecord } from './core/store.ts'
 export type { Budget, TickReport } from './core/tick.ts'
+export { type EndOf, endOf } from './core/topics.ts'
 export {
   type CronOptions,
   type CronTrigger,

@@ -4,6 +4,7 @@ import { AccessCache } from './access.ts'
 import type { ResolveApiContext } from './api-context.ts'
 import { problemResponse } from './problem.ts'
 import { addApiKeyRoutes } from './routes/api-keys.ts'
+import { addEventRoutes } from './routes/events.ts'
 import { addExplainRoutes } from './routes/explain.ts'
 import { addHookRoutes } from './routes/hooks.ts'
 import { addOperationRoutes } from './routes/operations.ts'
@@ -25,6 +26,7 @@ export function createApi(resolve: ResolveApiContext): Hono {
   addPauseRoutes(routing)
   addExplainRoutes(routing)
   addSignalRoutes(routing)
+  addEventRoutes(routing)
   addOperationRoutes(routing)
   addApiKeyRoutes(routing)
   addHookRoutes(routing)

@@ -4,6 +4,7 @@ import type { RunError } from '../core/outcome.ts'
 import { isTerminal } from '../core/status.ts'
 import type { ApiKeyRecord, HealthRecord, HistoryRecord, QueueRecord, RunRecord, StatsRecord } from '../core/store.ts'
 import type { TickReport } from '../core/tick.ts'
+import { awaitedRunOf, eventOf, isTopic } from '../core/topics.ts'
 
 export function toInstantText(ms: number): string {
   return new Date(ms).toISOString()
@@ -89,12 +90,21 @@ function gateName(gate: string): string {
   return gate.split('\u001f').join(' / ')
 }
 
-/** What a parked run waits for, and until when: names of signals, or children that have not ended. */
+/** What a parked run waits for, and until when: signals, events and the ends of runs, or children that have not ended. */
 function waitingForOf(run: RunRecord) {
   if (run.status !== 'waiting') return undefined
   const until = optionalInstant(run.availableAt)
   if (run.joinRemaining !== null) return { kind: 'children', remaining: run.joinRemaining, until }
-  return { kind: 'signals', names: run.awaits ?? [], until }
+  const awaits = run.awaits ?? []
+  const events = awaits.flatMap((name) => eventOf(name) ?? [])
+  const runs = awaits.flatMap((name) => awaitedRunOf(name) ?? [])
+  return {
+    kind: 'signals',
+    names: awaits.filter((name) => !isTopic(name)),
+    events: events.length > 0 ? events : undefined,
+    runs: runs.length > 0 ? runs : undefined,
+    until,
+  }
 }
 
 export function toHistoryView(entry: HistoryRecord) {

@@ -69,6 +69,15 @@ export const resolveBody = z.strictObject({
 
 export const RESOLVE_FIELDS: readonly string[] = Object.keys(resolveBody.shape)
 
+export const eventBody = z.strictObject({
+  name: z.string(),
+  payload: z.unknown().optional(),
+  /** With a unit: `"1 day"`. */
+  retention: z.string().optional(),
+})
+
+export const EVENT_FIELDS: readonly string[] = ['name', 'payload', 'retention']
+
 export const emptyBody = z.strictObject({})
 
 export const apiKeyBody = z.strictObject({

@@ -10,6 +10,7 @@ import { checkInteger, checkName } from '../core/names.ts'
 import { type NewRunCall, toNewRun } from '../core/new-run.ts'
 import type { Admission, CancelAnswer, Delivery, NewRun } from '../core/store.ts'
 import { resolveRun, retry } from './deciding.ts'
+import { emitEvent } from './events.ts'
 import { signalReceipt, spawnReceipt } from './idempotency.ts'
 import { createOperatingCalls } from './operating.ts'
 import { checkSignal } from './signal-check.ts'
@@ -40,6 +41,7 @@ export function createCalls(options: CreateCallsOptions): Calls {
     spawn,
     spawnMany: (calls, caller) => spawnMany(around, calls, caller),
     signal: (call, caller) => sendSignal(around, call, caller),
+    emit: (call, caller) => emitEvent(around, call, caller),
     cancel: (id, caller) => cancel(around, id, caller),
     retry: (id, options, caller) => retry(around, id, options ?? {}, caller, spawn),
     resolve: (id, call, caller) => resolveRun(around, id, call, caller),

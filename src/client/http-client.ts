@@ -1,4 +1,4 @@
-import type { RetryCall, RetryResult, SignalResult, SpawnItem, SpawnResult } from '../core/calls.ts'
+import type { EmitResult, RetryCall, RetryResult, SignalResult, SpawnItem, SpawnResult } from '../core/calls.ts'
 import type { InputOf, ResultOf } from '../core/definition.ts'
 import { type Duration, fromMs, toMs } from '../core/duration.ts'
 import { notAllowed, type PawlError } from '../core/errors.ts'
@@ -6,9 +6,20 @@ import type { RunError } from '../core/outcome.ts'
 import type { ResolveCall, ResolveResult } from '../core/resolution.ts'
 import { isTerminal, type Status } from '../core/status.ts'
 import type { CancelAnswer, Page } from '../core/store.ts'
+import { emitEvent } from './http-events.ts'
 import { exchange, type HttpExchangeOptions, toPawlProblem } from './http-exchange.ts'
 import { createOperationsClient, type OperationsClient } from './http-operations.ts'
-import type { NamedDefinition, RunResult, SignalArguments, SignalName, SignalOptions, SpawnOptions } from './typed-calls.ts'
+import type {
+  EmitOptions,
+  EventArguments,
+  EventName,
+  NamedDefinition,
+  RunResult,
+  SignalArguments,
+  SignalName,
+  SignalOptions,
+  SpawnOptions,
+} from './typed-calls.ts'
 import { hostPacing, MAX_WAIT_MS } from './wait.ts'
 
 export interface CreateClientOptions {
@@ -83,6 +94,8 @@ export interface ListedRun {
   readonly waitingFor?: {
     readonly kind: string
     readonly names?: readonly string[]
+    readonly events?: readonly string[]
+    readonly runs?: readonly string[]
     readonly remaining?: number
     readonly until?: string
   }
@@ -135,6 +148,11 @@ export interface HttpClient<P extends PawlTypes> extends OperationsClient {
     name: K,
     ...args: SignalArguments<DefinitionsOf<P>, K, Pick<SignalOptions, 'idempotencyKey'>>
   ): Promise<SignalResult>
+  /** Broadcasts an event; `created: false`: one of its name is there, and is as it was. With an idempotency key it is asked again as `spawn` is. */
+  emit<K extends EventName<DefinitionsOf<P>>>(
+    name: K,
+    ...args: EventArguments<DefinitionsOf<P>, K, Omit<EmitOptions, 'tenant'>>
+  ): Promise<EmitResult>
   /** How a run of that definition stands; `wait` (at most 25 s) holds the request until it ends. */
   result<K extends DefinitionName<P>>(
     name: K,
@@ -169,6 +187,7 @@ export function createClient<P extends PawlTypes>(options: CreateClientOptions):
       spawnMany(over, runs, idempotencyKey),
     signal: (to: object, name: string, payload?: unknown, signalOptions?: SignalOptions) =>
       sendSignal(over, { to, name, payload }, signalOptions),
+    emit: (name: string, payload?: unknown, options?: EmitOptions) => emitEvent(over, name, payload, options),
     result: (name: string, id: string, waiting?: Waiting) => readResult(over, name, id, waiting),
     run: (id: string, waiting?: Waiting) => readRun(over, id, waiting),
     list: (query: ListRunsOptions = {}) => read(over, '/v1/runs', 'Listing runs', toListQuery(query)),

@@ -1,4 +1,4 @@
-import type { SignalCall, SpawnCall } from '../core/calls.ts'
+import type { EmitCall, SignalCall, SpawnCall } from '../core/calls.ts'
 import { canonical, HASH_VERSION, sha256Hex } from '../core/canonical.ts'
 import type { Json } from '../core/json.ts'
 import { toStored } from '../core/json.ts'
@@ -25,8 +25,13 @@ export async function signalReceipt(call: SignalCall): Promise<Receipt | null> {
   return idempotencyKey === undefined ? null : toReceipt(idempotencyKey, 'signal', request)
 }
 
+export async function eventReceipt(call: EmitCall): Promise<Receipt | null> {
+  const { idempotencyKey, ...request } = call
+  return idempotencyKey === undefined ? null : toReceipt(idempotencyKey, 'event', request)
+}
+
 /** The algorithm's version goes in front, so that another one can follow without refusing what was asked before. */
-async function toReceipt(key: string, kind: 'spawn' | 'signal', request: object): Promise<Receipt> {
+async function toReceipt(key: string, kind: 'spawn' | 'signal' | 'event', request: object): Promise<Receipt> {
   checkKey(key, { field: 'idempotencyKey', code: 'invalid_request' })
   // as it will be stored: a Date and its text are one request
   const stored = toStored({ kind, request }, { field: 'request', code: 'invalid_request', maxBytes: MAX_REQUEST_BYTES })

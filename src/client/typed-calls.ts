@@ -1,6 +1,6 @@
 /** The calls as an application makes them: typed by its definitions. */
 import type { CallerTransaction } from '../core/caller-transaction.ts'
-import type { Calls, RetryCall, RetryResult, SignalResult, SpawnCall, SpawnItem, SpawnResult } from '../core/calls.ts'
+import type { Calls, EmitResult, RetryCall, RetryResult, SignalResult, SpawnCall, SpawnItem, SpawnResult } from '../core/calls.ts'
 import type { SignalMap } from '../core/context.ts'
 import type { CallOptions, Definition, InputOf, ResultOf } from '../core/definition.ts'
 import { type Duration, toMs } from '../core/duration.ts'
@@ -42,6 +42,13 @@ export interface SignalOptions extends TenantOption {
   readonly idempotencyKey?: string | undefined
 }
 
+export interface EmitOptions extends TenantOption {
+  /** How long the event is there for runs that wait for it later. Default 7 days, at least a second. */
+  readonly retention?: Duration | undefined
+  /** The same request under the same key is answered as it was the first time. Kept 7 days. */
+  readonly idempotencyKey?: string | undefined
+}
+
 /** What may be left out when nothing is declared. */
 type Optional<V, O> = undefined extends V ? [value?: V, options?: O] : [value: V, options?: O]
 type OptionalPayload<V, O> = [null] extends [V] ? [payload?: V, options?: O] : Optional<V, O>
@@ -60,6 +67,16 @@ export type SignalPayload<T, K extends string> = T extends unknown
     ? In<SignalsOf<T>[K]>
     : never
   : never
+type EventsOf<T> = T extends { readonly events: infer G extends SignalMap } ? G : never
+/** Events that one of the definitions declares. */
+export type EventName<T> = T extends unknown ? keyof EventsOf<T> & string : never
+/** What such an event carries, by whichever of them declares it. */
+export type EventPayload<T, K extends string> = T extends unknown
+  ? K extends keyof EventsOf<T>
+    ? In<EventsOf<T>[K]>
+    : never
+  : never
+export type EventArguments<T, K extends string, O = EmitOptions> = OptionalPayload<EventPayload<T, K>, O>
 export type SignalArguments<T, K extends string, O = SignalOptions> = OptionalPayload<SignalPayload<T, K>, O>
 
 export type SignalInTransactionArguments<T, K extends string> = [
@@ -136,6 +153,12 @@ export interface TypedCalls<D extends readonly NamedDefinition[]> extends Operat
     ...args: SignalArguments<T, K>
   ): Promise<SignalResult>
   signal<K extends SignalName<D[number]>>(to: RunAddress, name: K, ...args: SignalArguments<D[number], K>): Promise<SignalResult>
+  /**
+   * Broadcasts an event to the runs that wait for it, and to those that will while it is there. The first of a name wins until it expires: another
+   * one says `created: false` and changes nothing. An expired event is as if it had never been: who waits for its name then waits for the
+   * next. One request, and one more for each thousand who wait. Throws invalid_event, invalid_request, payload_too_large, idempotency_mismatch.
+   */
+  emit<K extends EventName<D[number]>>(name: K, ...args: EventArguments<D[number], K>): Promise<EmitResult>
   /** The same calls as statements for a batch of the caller's own: what Neon HTTP has in place of transactions. Costs no request. */
   readonly statements: TypedStatements<D>
   /** How the run stands. Throws not_found, also for a run of another definition. */
@@ -196,6 +219,8 @@ export function createTypedCalls<const D extends readonly NamedDefinition[]>(con
         ? connected().transactions.signal(tx as CallerTransaction, call, { tenant })
         : calls().signal(call, { tenant })
     },
+    emit: async (name: string, payload?: unknown, { tenant, ...options }: EmitOptions = {}) =>
+      calls().emit({ ...options, name, payload }, { tenant }),
     statements: {
       spawn: async (definition: NamedDefinition, input?: unknown, { tenant, ...options }: SpawnOptions = {}) =>
         connected().statements.spawn({ ...options, definition: definition.name, version: definition.version, input }, { tenant }),

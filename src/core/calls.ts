@@ -73,6 +73,25 @@ export interface RetryResult {
   readonly status: Status
 }
 
+export interface EmitCall {
+  readonly name: string
+  readonly payload?: unknown
+  /** How long it is there for runs that wait for it later. Default 7 days. */
+  readonly retention?: number | string | undefined
+  readonly idempotencyKey?: string | undefined
+}
+
+export interface EmitResult {
+  readonly name: string
+  /** False: an event of this name was there and has not expired; it is as it was, and these are its times. */
+  readonly created: boolean
+  /** RFC 3339 with milliseconds. */
+  readonly emittedAt: string
+  readonly expiresAt: string
+  /** True: this answer was first given to an earlier request with the same idempotency key. */
+  readonly replayed: boolean
+}
+
 export interface Caller {
   /** Default `default`. */
   readonly tenant?: string | undefined
@@ -87,6 +106,8 @@ export interface Calls extends OperatingCalls {
   spawnMany(calls: readonly SpawnCall[], caller?: Caller): Promise<readonly SpawnItem[]>
   /** Throws no_target, invalid_signal, conflict (several runs bear the key), idempotency_mismatch. */
   signal(call: SignalCall, caller?: Caller): Promise<SignalResult>
+  /** Throws invalid_event, invalid_request, payload_too_large, idempotency_mismatch. */
+  emit(call: EmitCall, caller?: Caller): Promise<EmitResult>
   /** Idempotent. Throws not_found. */
   cancel(id: string, caller?: Caller): Promise<CancelAnswer>
   /**

@@ -1,8 +1,8 @@
 /** What an outcome has to do with other runs: whose ends it waits for, and what it tells. */
 import { PawlError } from '../core/errors.ts'
-import { checkEvent } from '../core/event-check.ts'
 import { type Eventual, whenReady } from '../core/eventual.ts'
 import { toStored } from '../core/json.ts'
+import { checkEvent, checkStepSignal } from '../core/message-check.ts'
 import type { StepMessage } from '../core/messages.ts'
 import type { RuntimeOutcome, WaitOutcome } from '../core/outcome.ts'
 import type { Registry } from '../core/registry.ts'
@@ -41,7 +41,13 @@ export function withMessages(
 }
 
 async function checked(registry: Registry, message: StepMessage): Promise<StepMessage> {
-  if (message.kind !== 'event') return message
-  const payload = await checkEvent(registry.definitions, message.name, JSON.parse(message.payload))
-  return { ...message, payload: toStored(payload, { field: 'emit.payload', code: 'invalid_event' }).text }
+  const { kind, name, to } = message
+  const sent: unknown = JSON.parse(message.payload)
+  if (kind === 'event') {
+    const payload = await checkEvent(registry.definitions, name, sent)
+    return { ...message, payload: toStored(payload, { field: 'emit.payload', code: 'invalid_event' }).text }
+  }
+  const definition = to !== null && 'key' in to ? to.definition : null
+  const payload = await checkStepSignal(registry.definitions, { name, definition, payload: sent })
+  return { ...message, payload: toStored(payload, { field: 'signal.payload', code: 'invalid_signal' }).text }
 }

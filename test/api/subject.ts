@@ -69,6 +69,21 @@ const order = machine({
   },
 })
 
+const listener = machine({
+  name: 'listener',
+  state: z.object({}),
+  output: z.object({ day: z.string() }),
+  events: { opened: z.object({ day: z.string() }) },
+  initial: 'wait',
+  steps: {
+    wait: ({ waitFor }) => waitFor('opened', { goto: 'end', timeout: '1h' }),
+    end: ({ signals, done, fail }) => {
+      const opened = signals.first('opened')
+      return opened ? done(opened.payload) : fail('never opened')
+    },
+  },
+})
+
 export interface Sent {
   readonly body?: unknown
   /** Sent as it is, in place of `body`. */
@@ -100,7 +115,7 @@ export interface ApiSubject {
 }
 
 export async function apiSubject(version: PostgresVersion = 18, options: Partial<EngineOptions> = {}): Promise<ApiSubject> {
-  const engine = await startEngine({ definitions: [greet, echo, fails, order], version, ...options })
+  const engine = await startEngine({ definitions: [greet, echo, fails, order, listener], version, ...options })
   let kicks = 0
   const base: ApiContext = {
     calls: createCalls({ store: engine.store, registry: engine.registry }),
