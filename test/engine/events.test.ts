@@ -109,7 +109,8 @@ forEachVersion('events', (version) => {
 
   test('registrations end with the wait: when it is told, runs out, is ended by a signal, or is cancelled', async () => {
     const engine = await begin()
-    const registered = 'SELECT count(*)::int FROM pawl.event_waits'
+    const registered =
+      'SELECT count(*)::int FROM pawl.event_waits w JOIN pawl.environments e ON e.id = w.environment_id WHERE e.name = $1'
     const [, timed, signalled, cancelled] = await engine.spawnMany('listener', [{}, { timeout: 60_000 }, {}, {}])
     await engine.tick()
     await engine.signal({ id: signalled ?? '' }, 'stop')
@@ -117,9 +118,9 @@ forEachVersion('events', (version) => {
     engine.advance(60_000)
     await engine.tick()
     expect((await engine.run(timed ?? '')).result).toMatchObject({ timedOut: true })
-    expect(await engine.sql(registered)).toEqual([1])
+    expect(await engine.sql(registered, [engine.environment])).toEqual([1])
     await emit(engine)
-    expect(await engine.sql(registered)).toEqual([0])
+    expect(await engine.sql(registered, [engine.environment])).toEqual([0])
   })
 
   test('of one event a run is told once: waiting for it again waits for the next', async () => {
