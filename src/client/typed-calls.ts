@@ -238,7 +238,7 @@ export function createTypedCalls<const D extends readonly NamedDefinition[]>(con
     run: async (id: string, options?: TenantOption) => calls().getRun(id, options),
     ...passOn(calls),
   }
-  return typed as TypedCalls<D>
+  return typed as unknown as TypedCalls<D>
 }
 
 /** What operators call is untyped by definition. */
