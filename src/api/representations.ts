@@ -1,5 +1,6 @@
 /** What the API shows: instants as RFC 3339 with milliseconds, durations as text with a unit, absent things left out. */
 import { fromMs } from '../core/duration.ts'
+import { TICK_IS_STALE_MS } from '../core/explain.ts'
 import type { RunError } from '../core/outcome.ts'
 import { isTerminal } from '../core/status.ts'
 import type { ApiKeyRecord, HealthRecord, HistoryRecord, QueueRecord, RunRecord, StatsRecord } from '../core/store.ts'
@@ -121,15 +122,17 @@ export function toHistoryView(entry: HistoryRecord) {
 }
 
 export function toQueueView(queue: QueueRecord, now: number, concurrency: number | undefined) {
-  const { name, paused, ready, delayed, waiting, running, blocked, oldestDueAt } = queue
+  const { name, paused, ready, delayed, waiting, running, blocked, held, due, oldestDueAt } = queue
   return {
     name,
     paused,
     concurrency,
-    depth: ready + delayed + blocked,
+    depth: ready + delayed + blocked + held,
+    due,
     ready,
     delayed,
     blocked,
+    held,
     running,
     waiting,
     oldestDueAt: nullableInstant(oldestDueAt),
@@ -142,7 +145,16 @@ function lateness(dueAt: number, now: number): string {
 }
 
 export function toStatsView(stats: StatsRecord, queues: readonly object[]) {
-  return { now: toInstantText(stats.now), byStatus: stats.byStatus, queues }
+  const { now, exact, byStatus } = stats
+  const total = Object.values(byStatus).reduce((sum, count) => sum + count, 0)
+  const due = stats.queues.reduce((sum, queue) => sum + queue.due, 0)
+  return { now: toInstantText(now), exact, total, due, byStatus, queues }
+}
+
+/** Something has been due for two minutes and no tick was noted in that time. Where nothing is due, no tick is missed. */
+function isTickStale({ now, lastTickAt, oldestDueAt }: HealthRecord): boolean {
+  if (oldestDueAt === null || now - oldestDueAt <= TICK_IS_STALE_MS) return false
+  return lastTickAt === null || now - lastTickAt > TICK_IS_STALE_MS
 }
 
 export function toHealthView(health: HealthRecord, version: string) {
@@ -154,6 +166,7 @@ export function toHealthView(health: HealthRecord, version: string) {
     now: toInstantText(now),
     lastTickAt: nullableInstant(lastTickAt),
     lastTickSource,
+    tickIsStale: isTickStale(health),
     oldestDueAt: nullableInstant(oldestDueAt),
     oldestDueAge: oldestDueAt === null ? null : lateness(oldestDueAt, now),
   }

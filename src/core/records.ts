@@ -88,11 +88,17 @@ export interface QueueRecord {
   readonly waiting: number
   readonly running: number
   readonly blocked: number
+  /** Paused one by one, or held for another reason, and otherwise in line. */
+  readonly held: number
+  /** What a tick could claim now: nothing of the future, nothing that is paused, held or blocked. */
+  readonly due: number
   readonly oldestDueAt: number | null
 }
 
 export interface StatsRecord {
   readonly now: number
+  /** False: a count came to its bound (about 100,000), and means "at least". */
+  readonly exact: boolean
   readonly byStatus: Readonly<Record<Status, number>>
   readonly queues: readonly QueueRecord[]
 }

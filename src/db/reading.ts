@@ -226,10 +226,10 @@ function toStats(rows: readonly Row[]): StatsRecord {
   const byStatus = Object.fromEntries(STATUSES.map((status) => [status, 0])) as Record<Status, number>
   const named = rows.filter((row) => row.name !== null)
   for (const row of named) {
-    byStatus.pending += (row.ready as number) + (row.delayed as number) + (row.blocked as number)
+    byStatus.pending += (row.ready as number) + (row.held as number) + (row.delayed as number) + (row.blocked as number)
     for (const status of STATUSES) if (status !== 'pending') byStatus[status] += row[status] as number
   }
-  return { now: rows[0]?.now as number, byStatus, queues: named.map(toQueue) }
+  return { now: rows[0]?.now as number, exact: rows[0]?.exact !== false, byStatus, queues: named.map(toQueue) }
 }
 
 function toQueue(row: Row): QueueRecord {
@@ -241,6 +241,8 @@ function toQueue(row: Row): QueueRecord {
     waiting: row.waiting as number,
     running: row.running as number,
     blocked: row.blocked as number,
+    held: row.held as number,
+    due: row.due as number,
     oldestDueAt: row.oldest_due_at as number | null,
   }
 }

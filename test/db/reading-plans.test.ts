@@ -1,6 +1,7 @@
 import type pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { Parameter, Statement } from '../../src/core/database.ts'
+import { explainRun } from '../../src/db/statements/explain-run.ts'
 import { type ListRunsParams, listRuns } from '../../src/db/statements/list-runs.ts'
 import { readHistory } from '../../src/db/statements/read-history.ts'
 import { readRun } from '../../src/db/statements/read-run.ts'
@@ -64,6 +65,7 @@ const statements: readonly [name: string, buffers: number, statement: Statement]
   ['pending runs with a tag', GATHERING, list({ statuses: ['pending'], tag: 'rare' })],
   ['a run', 20, readRun('pawl', { ...scope, id: '00000000-0000-7000-8000-0000000186a0' })],
   ['a history', 20, readHistory('pawl', { ...scope, id: '00000000-0000-7000-8000-0000000186a0', afterSeq: -1, limit: 51 })],
+  ['why a run does not move', 100, explainRun('pawl', { now: null, ...scope, id: '00000000-0000-7000-8000-0000000186a0' })],
   ['stats of a tenant', 150_000, readStats('pawl', { now: null, ...scope })],
   ['stats of all tenants', 250_000, readStats('pawl', { now: null, environment: 'production', tenant: null })],
   ['health', 1_000, readHealth('pawl', { now: null, environment: 'production' })],

@@ -69,7 +69,7 @@ function queuesOf({ queues, now }: StatsRecord, { registry }: ApiContext): reado
 }
 
 function toEmptyQueue(name: string): QueueRecord {
-  return { name, paused: false, ready: 0, delayed: 0, waiting: 0, running: 0, blocked: 0, oldestDueAt: null }
+  return { name, paused: false, ready: 0, delayed: 0, waiting: 0, running: 0, blocked: 0, held: 0, due: 0, oldestDueAt: null }
 }
 
 async function readHealth(http: Context, api: ApiContext, cache: TimedCache<HealthRecord>): Promise<Response> {

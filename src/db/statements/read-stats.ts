@@ -11,6 +11,8 @@ export interface ReadStatsParams {
 const MAX_COUNTED = 100_000
 /** Rows of `runs` that one number may visit. */
 const MAX_VISITED = 50_000
+/** Gates with runs in their line that are looked at: a probe each. */
+const MAX_GATES = 1_000
 /** A lane's part of `MAX_COUNTED`, at least. */
 const MIN_COUNTED_PER_LANE = 1_000
 /** Distinct priorities in the window of one lane that are looked at. */
@@ -44,8 +46,8 @@ const countedNotable = (s: string, status: string) =>
 
 /**
  * What there is, by queue, in one snapshot. What moves is counted where it lies (`ready`, `runs_timer_idx`, `runs_blocked_idx`,
- * `claims`), what rests by `runs_notable_idx` and `runs_list_idx`; completed is what remains. Each count stops at a bound: exact
- * below it, "at least" at it.
+ * `runs_held_idx`, `claims`), what rests by `runs_notable_idx` and `runs_list_idx`; completed is what remains. Each count stops at a bound:
+ * exact below it, "at least" at it, and then `exact` is false. `due` is what could be claimed now: nothing of the future, nor of a paused lane.
  */
 export const readStats = defineStatement<ReadStatsParams>(
   'read_stats',
@@ -53,22 +55,40 @@ export const readStats = defineStatement<ReadStatsParams>(
 WITH RECURSIVE ${CLOCK},
 environment AS (SELECT e.id FROM ${s}.environments e WHERE e.name = $2::text),
 lane AS MATERIALIZED (
-  SELECT l.id, l.queue FROM ${s}.lanes l WHERE l.environment_id = (SELECT id FROM environment) AND ($3::text IS NULL OR l.tenant = $3::text)
+  SELECT l.id, l.queue, l.paused FROM ${s}.lanes l WHERE l.environment_id = (SELECT id FROM environment) AND ($3::text IS NULL OR l.tenant = $3::text)
 ),
 share AS (SELECT greatest(${MIN_COUNTED_PER_LANE}, ${MAX_COUNTED} / greatest((SELECT count(*) FROM lane), 1))::int AS n),
 ${firstInLine(s)},
 oldest AS (SELECT g.id, min(g.available_at) AS due_at FROM first_in_line g GROUP BY g.id),
 delayed AS (
-  SELECT t.lane_id, count(*)::int AS n
-  FROM (SELECT r.lane_id, r.status FROM ${s}.runs r
+  SELECT t.lane_id, count(*)::int AS visited, (count(*) FILTER (WHERE t.status = 'pending'))::int AS n, (count(*) FILTER (WHERE t.timer_at <= (SELECT at FROM clock) AND t.hold IS NULL))::int AS due
+  FROM (SELECT r.lane_id, r.status, r.timer_at, r.hold FROM ${s}.runs r
     WHERE r.environment_id = (SELECT id FROM environment) AND r.timer_at IS NOT NULL ORDER BY r.timer_at LIMIT ${MAX_VISITED}) t
-  WHERE t.status = 'pending' GROUP BY t.lane_id
+  GROUP BY t.lane_id
 ),
-blocked AS (
-  SELECT b.lane_id, count(*)::int AS n
-  FROM (SELECT r.lane_id FROM ${s}.runs r
-    WHERE r.blocked_on IS NOT NULL ORDER BY r.blocked_on, r.priority, r.available_at, r.position LIMIT ${MAX_VISITED}) b
-  GROUP BY b.lane_id
+gate AS (
+  SELECT f.name, 1 AS steps FROM (SELECT r.blocked_on AS name FROM ${s}.runs r WHERE r.blocked_on IS NOT NULL ORDER BY r.blocked_on LIMIT 1) f
+  UNION ALL
+  SELECT n.name, g.steps + 1 FROM gate g
+  CROSS JOIN LATERAL (SELECT r.blocked_on AS name FROM ${s}.runs r WHERE r.blocked_on > g.name ORDER BY r.blocked_on LIMIT 1) n
+  WHERE g.steps < ${MAX_GATES}
+),
+line AS (SELECT ${MAX_VISITED} / greatest(count(*), 1) AS n FROM gate),
+stopped AS MATERIALIZED (
+  SELECT g.name, b.lane_id
+  FROM gate g CROSS JOIN LATERAL (
+    SELECT r.lane_id FROM ${s}.runs r WHERE r.blocked_on IS NOT NULL AND r.blocked_on = g.name
+    ORDER BY r.priority, r.available_at, r.position LIMIT (SELECT n FROM line)
+  ) b
+),
+blocked AS (SELECT x.lane_id, count(*)::int AS n FROM stopped x GROUP BY x.lane_id),
+held AS (
+  SELECT l.id AS lane_id, count(*)::int AS n
+  FROM lane l CROSS JOIN unnest(ARRAY['paused', 'mismatch', 'environment']) AS why(hold)
+  CROSS JOIN LATERAL (
+    SELECT r.status, r.timer_at FROM ${s}.runs r WHERE r.hold IS NOT NULL AND r.hold = why.hold AND r.lane_id = l.id LIMIT (SELECT n FROM share)
+  ) h
+  WHERE h.status = 'pending' AND h.timer_at IS NULL GROUP BY l.id
 ),
 running AS (
   SELECT r.lane_id, count(*)::int AS n
@@ -77,9 +97,10 @@ running AS (
   WHERE r.status = 'running' GROUP BY r.lane_id
 ),
 counts AS (
-  SELECT l.queue, o.due_at,
+  SELECT l.queue, l.paused, o.due_at,
     ${countedReady(s, 'l.id')} + ${countedReady(s, '-l.id')} AS ready,
-    coalesce(d.n, 0) AS delayed, coalesce(b.n, 0) AS blocked, coalesce(g.n, 0) AS running,
+    coalesce(h.n, 0) AS held,
+    coalesce(d.n, 0) AS delayed, coalesce(d.due, 0) AS due_timers, coalesce(b.n, 0) AS blocked, coalesce(g.n, 0) AS running,
     ${countedNotable(s, 'waiting')} AS waiting,
     ${countedNotable(s, 'failed')} AS failed,
     ${countedNotable(s, 'cancelled')} AS cancelled,
@@ -90,23 +111,34 @@ counts AS (
   LEFT JOIN oldest o ON o.id = l.id
   LEFT JOIN delayed d ON d.lane_id = l.id
   LEFT JOIN blocked b ON b.lane_id = l.id
+  LEFT JOIN held h ON h.lane_id = l.id
   LEFT JOIN running g ON g.lane_id = l.id
 ),
 by_queue AS (
-  SELECT c.queue, min(c.due_at) AS due_at, sum(c.ready)::int AS ready, sum(c.delayed)::int AS delayed, sum(c.blocked)::int AS blocked,
+  SELECT c.queue, min(c.due_at) AS due_at, sum(c.ready)::int AS ready, sum(c.held)::int AS held, (sum(c.ready + c.due_timers) FILTER (WHERE NOT c.paused))::int AS due,
+    sum(c.delayed)::int AS delayed, sum(c.blocked)::int AS blocked,
     sum(c.running)::int AS running, sum(c.waiting)::int AS waiting, sum(c.failed)::int AS failed, sum(c.cancelled)::int AS cancelled,
     sum(c.discarded)::int AS discarded, sum(c.uncertain)::int AS uncertain,
-    sum(greatest(c.total - c.ready - c.delayed - c.blocked - c.running - c.waiting - c.failed - c.cancelled - c.discarded - c.uncertain, 0))::int AS completed
+    sum(greatest(c.total - c.ready - c.held - c.delayed - c.blocked - c.running - c.waiting - c.failed - c.cancelled - c.discarded - c.uncertain, 0))::int AS completed
   FROM counts c GROUP BY c.queue
+),
+bounded AS (
+  SELECT bool_or(n.most >= (SELECT n FROM share)) OR (SELECT coalesce(sum(d.visited), 0) FROM delayed d) >= ${MAX_VISITED} OR (SELECT max(g.steps) FROM gate g) >= ${MAX_GATES} OR EXISTS (SELECT FROM stopped x GROUP BY x.name HAVING count(*) >= (SELECT n FROM line))
+    OR (SELECT coalesce(sum(g.n), 0) FROM running g) >= ${MAX_VISITED} AS yes
+  FROM counts c CROSS JOIN LATERAL (SELECT greatest(c.ready, c.held, c.waiting, c.failed, c.cancelled, c.discarded, c.uncertain, c.total) AS most) n
+),
+pause AS (
+  SELECT DISTINCT p.name FROM ${s}.pauses p
+  WHERE p.environment_id = (SELECT id FROM environment) AND p.kind = 'queue' AND p.tenant IN ('', coalesce($3::text, ''))
 ),
 named AS (
   SELECT q.queue AS name FROM by_queue q
   UNION
-  SELECT q.name FROM ${s}.queues q WHERE q.environment_id = (SELECT id FROM environment)
+  SELECT p.name FROM pause p
 )
 SELECT ${epochMs('clock.at')} AS now, n.name, ${epochMs('q.due_at')} AS oldest_due_at,
-  coalesce((SELECT p.paused FROM ${s}.queues p WHERE p.environment_id = (SELECT id FROM environment) AND p.name = n.name), false) AS paused,
-  coalesce(q.ready, 0) AS ready, coalesce(q.delayed, 0) AS delayed, coalesce(q.blocked, 0) AS blocked, coalesce(q.running, 0) AS running,
+  n.name IN (SELECT p.name FROM pause p) AS paused, NOT coalesce((SELECT b.yes FROM bounded b), false) AS exact,
+  coalesce(q.ready, 0) AS ready, coalesce(q.held, 0) AS held, coalesce(q.due, 0) AS due, coalesce(q.delayed, 0) AS delayed, coalesce(q.blocked, 0) AS blocked, coalesce(q.running, 0) AS running,
   coalesce(q.waiting, 0) AS waiting, coalesce(q.failed, 0) AS failed, coalesce(q.cancelled, 0) AS cancelled,
   coalesce(q.discarded, 0) AS discarded, coalesce(q.uncertain, 0) AS uncertain, coalesce(q.completed, 0) AS completed
 FROM clock
