@@ -14,7 +14,7 @@ export interface ExplainRecord {
   readonly version: number
   readonly queue: string
   readonly hold: string | null
-  readonly holdDetail: { readonly by?: string; readonly since?: string } | null
+  readonly holdDetail: { readonly by?: string; readonly since?: string; readonly detail?: string } | null
   readonly step: string
   readonly losses: number
   readonly timerAt: number | null
@@ -101,16 +101,19 @@ function byWhom(by: string | null | undefined): string {
   return by ? ` by ${by}` : ''
 }
 
-function held({ hold, holdDetail, updatedAt }: ExplainRecord, reason: string): Explanation {
+function held({ hold, holdDetail, updatedAt, timerAt }: ExplainRecord, reason: string): Explanation {
   const since = Date.parse(holdDetail?.since ?? '') || updatedAt
   const by = holdDetail?.by
   if (reason === 'paused')
     return { reason: 'run_paused', since, ...(by && { by }), detail: `It was paused${byWhom(by)}: resume it.` }
-  const detail =
-    reason === 'environment'
-      ? 'It belongs to another environment than the one that would run it.'
-      : 'Its history does not fit the code: deploy code that does, then resume it.'
-  return { reason: reason === 'environment' ? 'environment' : 'mismatch', since, held: { hold, ...holdDetail }, detail }
+  if (reason === 'environment') {
+    const detail = 'It belongs to another environment than the one that would run it.'
+    return { reason: 'environment', since, held: { hold, ...holdDetail }, detail }
+  }
+  const what = holdDetail?.detail ?? 'Its history does not fit the code.'
+  const detail = `${what} Deploy code that fits: it is looked at again by itself, or at once when it is resumed.`
+  // from now and then: whether the code fits by then nobody knows
+  return { reason: 'mismatch', since, held: { hold, ...holdDetail }, detail, ...(timerAt !== null && { until: timerAt }) }
 }
 
 function running({ step, updatedAt, leaseUntil }: ExplainRecord): Explanation {

@@ -234,6 +234,7 @@ export type OutcomeKind =
   | 'cancel'
   | 'release'
   | 'uncertain'
+  | 'hold'
 
 /** One outcome to commit, everything serialised. */
 export interface CommittedOutcome {
@@ -264,6 +265,8 @@ export interface CommittedOutcome {
   readonly commit: readonly CommitStatement[]
   /** What is known of an uncertain attempt, as JSON text. */
   readonly uncertainty: string | null
+  /** What is stored of the run does not fit the code, and how: it is held. */
+  readonly mismatch: string | null
 }
 
 export interface CommittedJoin {

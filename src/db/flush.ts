@@ -12,6 +12,7 @@ import {
 } from './spawning.ts'
 import { type ApplyOutcomesParams, applyOutcomes } from './statements/apply-outcomes.ts'
 import { handOver, releaseGates } from './statements/gates.ts'
+import { holdMismatched } from './statements/hold-runs.ts'
 import { insertRuns } from './statements/insert-runs.ts'
 import { lockRuns } from './statements/lock-runs.ts'
 import { noteUncertainty } from './statements/resolve-run.ts'
@@ -39,6 +40,7 @@ export function statementsOfFlush(context: StoreContext, request: FlushRequest, 
     ...lock(context, outcomes),
     applyOutcomes(schema, toApplyParams(context, outcomes)),
     ...uncertainties(context, outcomes),
+    ...mismatches(context, outcomes),
     ...usersStatements(context, outcomes),
     ...joins(context, outcomes, nonce),
     ...(outcomes.some((outcome) => outcome.run.parentId !== null) ? [creditParents(schema, { now: context.now(), ids })] : []),
@@ -79,6 +81,13 @@ function uncertainties(context: StoreContext, outcomes: readonly CommittedOutcom
   if (reported.length === 0) return []
   const [ids, reports] = [reported.map(({ id }) => id), reported.map(({ uncertainty }) => uncertainty)]
   return [noteUncertainty(context.schema, { now: context.now(), ids, reports })]
+}
+
+function mismatches(context: StoreContext, outcomes: readonly CommittedOutcome[]): Statement[] {
+  const held = outcomes.flatMap(({ run, mismatch }) => (mismatch === null ? [] : [{ id: run.id, mismatch }]))
+  if (held.length === 0) return []
+  const [ids, details] = [held.map(({ id }) => id), held.map(({ mismatch }) => mismatch)]
+  return [holdMismatched(context.schema, { now: context.now(), ids, details })]
 }
 
 /** The user's own statements, behind a statement that fails the batch unless this very transaction applied their outcome. */

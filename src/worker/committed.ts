@@ -30,7 +30,17 @@ export function released(run: ClaimedRun): CommittedOutcome {
     messages: [],
     commit: [],
     uncertainty: null,
+    mismatch: null,
   }
+}
+
+/** The first pause of a run that is held, in milliseconds; `hold_mismatched` makes later ones longer. */
+const HELD_MS = 30_000
+
+/** Held, because what is stored of it does not fit this build's code: no attempt, and not in anybody's way. */
+export function mismatched(run: ClaimedRun, mismatch: string): CommittedOutcome {
+  const error: RunError = { code: 'mismatch', message: mismatch }
+  return { ...released(run), kind: 'hold', delayMs: HELD_MS, error: JSON.stringify(error), mismatch }
 }
 
 /** Ends a run that must not be started again: cancelled meanwhile, or killed its host too often. */

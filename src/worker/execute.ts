@@ -1,13 +1,14 @@
 import type { AnyDefinition } from '../core/definition.ts'
 import type { Duration } from '../core/duration.ts'
-import { PawlError } from '../core/errors.ts'
+import { isPawlError } from '../core/errors.ts'
 import { type Eventual, isThenable, whenReady } from '../core/eventual.ts'
 import { parseInput } from '../core/new-run.ts'
 import type { RunError } from '../core/outcome.ts'
 import type { Registry } from '../core/registry.ts'
 import { parseOptional } from '../core/schema.ts'
 import type { ClaimedRun, CommittedOutcome } from '../core/store.ts'
-import { createContext, type HandlerSurroundings } from './context.ts'
+import { mismatched } from './committed.ts'
+import { attemptOf, createContext, type HandlerSurroundings } from './context.ts'
 import { type SettleParams, type StepResult, settle } from './settle.ts'
 
 export interface ExecuteParams {
@@ -33,12 +34,19 @@ export function executeStep(params: ExecuteParams): Eventual<CommittedOutcome> {
   const values: { input: unknown; state: unknown } = { input: run.input, state: run.state }
   const contextFor = (failure?: { readonly error: RunError; readonly thrown: unknown }) =>
     createContext({ run, definition, ...values, abortSignal: abort.signal, surroundings, remainingMs, heartbeat, failure })
+  // noted, not read off what was thrown: that may be anything, and not to be looked at
+  let misfit: string | undefined
+  const refused = (message: string): never => {
+    misfit = message
+    throw new Error(message)
+  }
   const call = (): unknown => {
     const step = definition.steps[run.step]
-    if (step === undefined)
-      throw new PawlError('invalid_state', `"${definition.name}" version ${definition.version} has no step "${run.step}".`)
-    return whenReady(parseInput(definition, pristine(definition, run.input)), (input) =>
-      whenReady(parseState(definition, pristine(definition, run.state)), (state) => {
+    if (step === undefined) return refused(`"${definition.name}" version ${definition.version} has no step "${run.step}".`)
+    const readInput = () => parseInput(definition, pristine(definition, run.input))
+    const readState = () => parseState(definition, pristine(definition, run.state))
+    return whenReady(fitting(readInput, refused), (input) =>
+      whenReady(fitting(readState, refused), (state) => {
         values.input = input
         values.state = state
         return step(contextFor())
@@ -46,9 +54,34 @@ export function executeStep(params: ExecuteParams): Eventual<CommittedOutcome> {
     )
   }
   const end = (result: StepResult): Eventual<CommittedOutcome> =>
-    settle({ run, definition, registry, result, elapsedMs: performance.now() - startedAt, contextFor, random, findRuns })
+    misfit === undefined
+      ? settle({ run, definition, registry, result, elapsedMs: performance.now() - startedAt, contextFor, random, findRuns })
+      : mismatched(run, misfit)
+  const stuck = (): void => warnOfStuck(params)
   const result = attempt(call)
-  return result.kind === 'promised' ? withinTimeout(result.work, definition.timeoutMs, abort).then(end) : end(result)
+  return result.kind === 'promised'
+    ? withinTimeout(result.work, { timeoutMs: definition.timeoutMs, abort, stuck }).then(end)
+    : end(result)
+}
+
+/** A stored value that its schema refuses fitted when it was stored: by other code. What a validator throws besides is a failure of the step. */
+function fitting(read: () => unknown, refused: (message: string) => never): unknown {
+  const look = (error: unknown): never => {
+    if (isPawlError(error, 'invalid_input') || isPawlError(error, 'invalid_state')) return refused(error.message)
+    throw error
+  }
+  try {
+    const value = read()
+    return value instanceof Promise ? value.catch(look) : value
+  } catch (error) {
+    return look(error)
+  }
+}
+
+function warnOfStuck({ run, abort, surroundings }: ExecuteParams): void {
+  const { id, definition, step } = run
+  const facts = { run: id, definition, step, attempt: attemptOf(run), reason: String(abort.signal.reason) }
+  surroundings.logger.warn('pawl: a handler goes on though its signal was aborted', facts)
 }
 
 /**
@@ -73,9 +106,23 @@ function attempt(call: () => unknown): StepResult | { readonly kind: 'promised';
   }
 }
 
-/** A handler against its timeout: one that does not stop is left behind, its outcome is not waited for. */
-function withinTimeout(work: Promise<unknown>, timeoutMs: number, abort: AbortController): Promise<StepResult> {
+/** How long a handler may go on after its signal was aborted before that is said, in milliseconds. */
+const STUCK_AFTER_MS = 1_000
+
+/**
+ * A handler against its timeout: one that does not stop is left behind, its outcome is not waited for. `stuck` is called once for a
+ * handler that goes on although it was told to stop, whoever told it.
+ */
+function withinTimeout(
+  work: Promise<unknown>,
+  { timeoutMs, abort, stuck }: { readonly timeoutMs: number; readonly abort: AbortController; readonly stuck: () => void },
+): Promise<StepResult> {
   return new Promise((resolve) => {
+    let watch: ReturnType<typeof setTimeout> | undefined
+    const onAbort = (): void => {
+      watch ??= setTimeout(stuck, STUCK_AFTER_MS)
+    }
+    abort.signal.addEventListener('abort', onAbort)
     const timer = setTimeout(() => {
       const thrown = new Error(`The step took longer than its timeout of ${timeoutMs} ms.`)
       abort.abort(thrown)
@@ -83,6 +130,8 @@ function withinTimeout(work: Promise<unknown>, timeoutMs: number, abort: AbortCo
     }, timeoutMs)
     const end = (result: StepResult): void => {
       clearTimeout(timer)
+      clearTimeout(watch)
+      abort.signal.removeEventListener('abort', onAbort)
       resolve(result)
     }
     work.then(

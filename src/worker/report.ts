@@ -29,6 +29,7 @@ export function createTally(): Tally {
       if (answer.kind === 'stale') this.stale += 1
       else if (outcome.kind === 'release') this.released += 1
       else if (answer.status === 'uncertain') this.uncertain += 1
+      else if (outcome.kind === 'hold') this.held += 1
       else if (outcome.kind === 'retry') this.retried += 1
       else if (answer.status === 'completed') this.completed += 1
       else if (answer.status === 'failed') this.failed += 1

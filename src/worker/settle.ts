@@ -135,6 +135,7 @@ function committed(params: SettleParams, kind: OutcomeKind, parts: Parts): Commi
     messages: [],
     commit: parts.commit ?? [],
     uncertainty: parts.uncertainty ?? null,
+    mismatch: null,
   }
 }
 

@@ -31,7 +31,7 @@ export function startRun(stage: Stage, held: InHand): void {
   const { run } = held
   const { registry, store } = stage.params
   const definition = registry.find(run.definition, run.version)
-  if (stage.stopping || definition === undefined) stage.post(held, released(run))
+  if (stage.stopping || definition === undefined || isTooLate(stage, definition)) stage.post(held, released(run))
   else if (run.cancelRequested) stage.post(held, ended(run, 'cancelled'))
   else if (isLost(run)) stage.post(held, ended(run, 'lost'))
   else if (!run.inboxMore && !run.childrenMore) execute(stage, held, run, definition)
@@ -39,6 +39,14 @@ export function startRun(stage: Stage, held: InHand): void {
     const loading = loadSatellites(store, run)
     loading.then((whole) => execute(stage, held, whole, definition)).catch((error) => stage.fail(error))
   }
+}
+
+/** How much later than asked a claim may be answered and its runs still be started, in milliseconds: a database that was cold. */
+const LATE_REPLY_MS = 5_000
+
+/** Claimed with time enough to end, but the answer took so long that it is no more. */
+function isTooLate(stage: Stage, { timeoutMs }: AnyDefinition): boolean {
+  return timeoutMs > stage.remainingMs() - FLUSH_RESERVE_MS + LATE_REPLY_MS
 }
 
 /** A run that agreed on a number of replays was made uncertain when they were used up. */

@@ -6,6 +6,7 @@ import { cancelRun, lockFamily, retakeKey, retryRun } from '../../src/db/stateme
 import { recoverClaim } from '../../src/db/statements/claim-runs.ts'
 import { deliverSignal } from '../../src/db/statements/deliver-signals.ts'
 import { releaseGates } from '../../src/db/statements/gates.ts'
+import { holdMismatched } from '../../src/db/statements/hold-runs.ts'
 import { dropLapsedClaims, extendClaims, readClaimed } from '../../src/db/statements/keep-claims.ts'
 import { loadChildren, loadInbox } from '../../src/db/statements/load-satellites.ts'
 import { lockRuns } from '../../src/db/statements/lock-runs.ts'
@@ -68,6 +69,7 @@ const STATEMENTS: readonly Statement[] = [
     resolution: '{}',
     fingerprint: '1:f',
   }),
+  holdMismatched(S, { now: null, ids, details: ids.map(() => 'x') }),
   noteUncertainty(S, { now: null, ids, reports: ids.map(() => '{}') }),
   deliverSignal(S, { ...scope, nonce: id, runId: id, key: null, definition: null, name: 'a', payload: null, receiptKey: null }),
   deliverSignal(S, { ...scope, nonce: id, runId: null, key: 'k7', definition: null, name: 'a', payload: null, receiptKey: null }),

@@ -6,7 +6,7 @@ export interface ApplyOutcomesParams {
   readonly ids: readonly string[]
   readonly seqs: readonly number[]
   readonly claimIds: readonly string[]
-  /** next, continue, wait, join, done, fail, retry, snooze, discard, cancel, release, uncertain */
+  /** next, continue, wait, join, done, fail, retry, snooze, discard, cancel, release, uncertain, hold */
   readonly outcomes: readonly string[]
   readonly statuses: readonly string[]
   /** The step that had this outcome, and the one that follows (null: the same). */
@@ -57,7 +57,7 @@ applied AS (
       notable = CASE WHEN k.firm OR r.cancel_requested_at IS NULL THEN k.notable ELSE 'cancelled' END,
       claimed_by = CASE WHEN k.status = 'running' AND r.cancel_requested_at IS NULL AND r.hold IS NULL THEN r.claimed_by END,
       available_at = CASE
-        WHEN k.final OR k.outcome IN ('release', 'continue') THEN r.available_at
+        WHEN k.final OR k.outcome IN ('release', 'continue', 'hold') THEN r.available_at
         WHEN ($18::float8[])[o.n] IS NOT NULL THEN greatest(to_timestamp(($18::float8[])[o.n] / 1000), ${AT})
         WHEN k.status = 'pending' AND ($14::float8[])[o.n] IS NOT NULL THEN ${AT} + make_interval(secs => ($14::float8[])[o.n] / 1000)
         ELSE ${AT}

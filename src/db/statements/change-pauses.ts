@@ -158,7 +158,7 @@ export const unholdRun = defineStatement<HoldRunParams>(
 WITH ${CLOCK},
 ${before(s)},
 freed AS (
-  UPDATE ${s}.runs r SET hold = NULL, hold_detail = NULL, updated_at = ${UPDATED_AT}
+  UPDATE ${s}.runs r SET hold = NULL, hold_detail = NULL, timer_at = CASE WHEN r.hold = 'mismatch' THEN NULL ELSE r.timer_at END, updated_at = ${UPDATED_AT}
   FROM clock
   WHERE r.id = (SELECT b.id FROM before b) AND r.hold IS NOT NULL AND r.finished_at IS NULL
   RETURNING r.id, r.status, r.timer_at, r.blocked_on, r.lane_id, r.losses, r.priority, r.available_at, r.position

@@ -7,7 +7,7 @@ export interface PromoteDueParams {
 }
 
 /**
- * Moves what has become due into the claim window: delayed runs, waits that ran out (`timed_out` is recorded), and claims whose
+ * Moves what has become due into the claim window, runs held for a mismatch too (whoever claims them looks again): delayed runs, waits that ran out (`timed_out` is recorded), and claims whose
  * lease has ended (a loss is counted, and the slots they held are given back). Bounded, in due order, SKIP LOCKED.
  */
 export const promoteDue = defineStatement<PromoteDueParams>(
@@ -15,7 +15,7 @@ export const promoteDue = defineStatement<PromoteDueParams>(
   (s) => `
 WITH promoted AS (
   UPDATE ${s}.runs r
-  SET status = 'pending', notable = NULL, timer_at = NULL, seq = r.seq + 1, updated_at = coalesce($1::timestamptz, now()),
+  SET status = 'pending', notable = NULL, timer_at = NULL, hold = CASE WHEN r.hold <> 'mismatch' THEN r.hold END, seq = r.seq + 1, updated_at = coalesce($1::timestamptz, now()),
     timed_out = r.timed_out OR r.status = 'waiting' AND (r.awaits IS NOT NULL OR r.join_seq IS NOT NULL),
     available_at = CASE WHEN r.status = 'waiting' THEN coalesce($1::timestamptz, now()) ELSE r.available_at END
   WHERE r.ctid = ANY (ARRAY(
