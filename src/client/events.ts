@@ -1,6 +1,6 @@
 import type { Caller, EmitCall, EmitResult } from '../core/calls.ts'
 import type { Duration } from '../core/duration.ts'
-import { PawlError } from '../core/errors.ts'
+import { notAllowed, PawlError } from '../core/errors.ts'
 import { toStored } from '../core/json.ts'
 import { checkEvent } from '../core/message-check.ts'
 import { toEventRetentionMs } from '../core/messages.ts'
@@ -23,6 +23,13 @@ export async function toNewEvent(around: Surroundings, call: EmitCall, caller: C
     retentionMs: toEventRetentionMs(call.retention as Duration | undefined, 'retention', 'invalid_request'),
     receipt: await eventReceipt(call),
   }
+}
+
+/** For a transaction of the caller's: whether the event is the first of its name is known once that is committed. */
+export async function toLaterEvent(around: Surroundings, call: EmitCall, caller: Caller | undefined): Promise<NewEvent> {
+  if (call.idempotencyKey === undefined) return toNewEvent(around, call, caller)
+  const allowed = 'none: what is committed once is emitted once'
+  throw notAllowed('invalid_request', { field: 'idempotencyKey', got: call.idempotencyKey, allowed })
 }
 
 export async function emitEvent(around: Surroundings, call: EmitCall, caller: Caller | undefined): Promise<EmitResult> {

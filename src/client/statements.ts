@@ -1,10 +1,11 @@
 /** Spawning and signalling as statements, for a batch that the caller sends: the way over Neon HTTP, which has no open transactions. */
 import type { BatchStatement } from '../core/caller-transaction.ts'
-import type { Caller, SignalCall, SignalResult, SpawnCall, SpawnResult } from '../core/calls.ts'
+import type { Caller, EmitCall, SignalCall, SignalResult, SpawnCall, SpawnResult } from '../core/calls.ts'
 import type { Row } from '../core/database.ts'
 import type { NewRun, NewSignal } from '../core/store.ts'
 import { createCalls, toSignalResult, toSpawnResult } from './calls.ts'
-import type { AfterCommit, CreateTransactionCallsOptions } from './transaction.ts'
+import { toLaterEvent } from './events.ts'
+import { type AfterCommit, type CreateTransactionCallsOptions, surroundingsOf } from './transaction.ts'
 
 export interface PreparedStatements<A> extends AfterCommit {
   /**
@@ -25,6 +26,7 @@ export interface PreparedSpawn extends PreparedStatements<SpawnResult> {
 export interface StatementCalls {
   spawn(call: SpawnCall, caller?: Caller): Promise<PreparedSpawn>
   signal(call: SignalCall, caller?: Caller): Promise<PreparedStatements<SignalResult>>
+  emit(call: EmitCall, caller?: Caller): Promise<PreparedStatements<{ readonly name: string }>>
   explain(error: unknown): unknown
 }
 
@@ -42,6 +44,10 @@ export function createStatementCalls(options: CreateTransactionCallsOptions): St
     signal: async (call, caller) => {
       const { statements, read } = store.planSignal(await prepareSignal(options, call, caller))
       return { statements, afterCommit: onCommit, read: (replies) => toSignalResult(call, read(asRows(replies))) }
+    },
+    emit: async (call, caller) => {
+      const event = await toLaterEvent(surroundingsOf(options), call, caller)
+      return { statements: store.planEvent(event).statements, afterCommit: onCommit, read: () => ({ name: event.name }) }
     },
     explain: (error) => store.explainBatch(error),
   }

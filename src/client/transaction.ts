@@ -1,7 +1,9 @@
 /** Spawning and signalling inside a transaction of the caller's. */
 import type { CallerTransaction, CallerTransactionStore } from '../core/caller-transaction.ts'
-import type { Caller, SignalCall, SignalResult, SpawnCall, SpawnItem, SpawnResult } from '../core/calls.ts'
+import type { Caller, EmitCall, SignalCall, SignalResult, SpawnCall, SpawnItem, SpawnResult } from '../core/calls.ts'
 import { type CreateCallsOptions, createCalls } from './calls.ts'
+import { toLaterEvent } from './events.ts'
+import type { Surroundings } from './surroundings.ts'
 
 export interface InTransaction {
   /**
@@ -27,10 +29,16 @@ export interface SpawnedManyInTransaction extends AfterCommit {
   readonly items: readonly SpawnItem[]
 }
 
+/** Whether it is the first of its name is decided after the commit. */
+export interface EmittedInTransaction extends AfterCommit {
+  readonly name: string
+}
+
 export interface TransactionCalls {
   spawn(tx: CallerTransaction, call: SpawnCall, caller?: Caller): Promise<SpawnedInTransaction>
   spawnMany(tx: CallerTransaction, calls: readonly SpawnCall[], caller?: Caller): Promise<SpawnedManyInTransaction>
   signal(tx: CallerTransaction, call: SignalCall, caller?: Caller): Promise<SignalledInTransaction>
+  emit(tx: CallerTransaction, call: EmitCall, caller?: Caller): Promise<EmittedInTransaction>
 }
 
 export interface CreateTransactionCallsOptions extends CreateCallsOptions {
@@ -69,7 +77,17 @@ export function createTransactionCalls(options: CreateTransactionCallsOptions): 
       const sent = await callsWithin(tx).calls.signal(call, caller)
       return { ...sent, afterCommit: sent.replayed ? nothing : onCommit }
     },
+    emit: async (tx, call, caller) => {
+      const event = await toLaterEvent(surroundingsOf(options), call, caller)
+      await store.within(tx).emitLater(event)
+      return { name: event.name, afterCommit: onCommit }
+    },
   }
+}
+
+/** For what has to be checked only: nothing is committed yet. */
+export function surroundingsOf(options: CreateTransactionCallsOptions): Surroundings {
+  return { ...options, defaults: options.defaults ?? {}, committed: nothing }
 }
 
 function isNew({ created, replayed }: SpawnResult): boolean {

@@ -12,6 +12,7 @@ import type { In } from '../core/schema.ts'
 import type { CancelAnswer, RunRecord } from '../core/store.ts'
 import type { PreparedSpawn, PreparedStatements, StatementCalls } from './statements.ts'
 import type {
+  EmittedInTransaction,
   InTransaction,
   SignalledInTransaction,
   SpawnedInTransaction,
@@ -84,6 +85,11 @@ export type SignalInTransactionArguments<T, K extends string> = [
   options: SignalOptions & InTransaction,
 ]
 
+export type EventInTransactionArguments<T, K extends string> = [
+  payload: [null] extends [EventPayload<T, K>] ? EventPayload<T, K> | undefined : EventPayload<T, K>,
+  options: Omit<EmitOptions, 'idempotencyKey'> & InTransaction,
+]
+
 /** How a run stands, with what it gave once it has. */
 export type RunResult<R> = { readonly id: string } & (
   | { readonly status: 'completed'; readonly result: R }
@@ -112,6 +118,10 @@ export interface TypedStatements<D extends readonly NamedDefinition[]> {
     name: K,
     ...args: SignalArguments<D[number], K>
   ): Promise<PreparedStatements<SignalResult>>
+  emit<K extends EventName<D[number]>>(
+    name: K,
+    ...args: EventArguments<D[number], K, Omit<EmitOptions, 'idempotencyKey'>>
+  ): Promise<PreparedStatements<{ readonly name: string }>>
   /** What a batch has thrown: as a PawlError when it was for one of these statements, else as it is. */
   explain(error: unknown): unknown
 }
@@ -157,7 +167,11 @@ export interface TypedCalls<D extends readonly NamedDefinition[]> extends Operat
    * Broadcasts an event to the runs that wait for it, and to those that will while it is there. The first of a name wins until it expires: another
    * one says `created: false` and changes nothing. An expired event is as if it had never been: who waits for its name then waits for the
    * next. One request, and one more for each thousand who wait. Throws invalid_event, invalid_request, payload_too_large, idempotency_mismatch.
+   *
+   * With `tx` it is emitted once that transaction has been committed, by the tick that `afterCommit` starts or by the next one, and never
+   * otherwise: nobody waits for the transaction meanwhile, and whether the event is the first of its name is decided then.
    */
+  emit<K extends EventName<D[number]>>(name: K, ...args: EventInTransactionArguments<D[number], K>): Promise<EmittedInTransaction>
   emit<K extends EventName<D[number]>>(name: K, ...args: EventArguments<D[number], K>): Promise<EmitResult>
   /** The same calls as statements for a batch of the caller's own: what Neon HTTP has in place of transactions. Costs no request. */
   readonly statements: TypedStatements<D>
@@ -219,13 +233,20 @@ export function createTypedCalls<const D extends readonly NamedDefinition[]>(con
         ? connected().transactions.signal(tx as CallerTransaction, call, { tenant })
         : calls().signal(call, { tenant })
     },
-    emit: async (name: string, payload?: unknown, { tenant, ...options }: EmitOptions = {}) =>
-      calls().emit({ ...options, name, payload }, { tenant }),
+    emit: async (name: string, payload?: unknown, options: EmitOptions & Partial<InTransaction> = {}) => {
+      const { tenant, tx, ...rest } = options
+      const call = { ...rest, name, payload }
+      return 'tx' in options
+        ? connected().transactions.emit(tx as CallerTransaction, call, { tenant })
+        : calls().emit(call, { tenant })
+    },
     statements: {
       spawn: async (definition: NamedDefinition, input?: unknown, { tenant, ...options }: SpawnOptions = {}) =>
         connected().statements.spawn({ ...options, definition: definition.name, version: definition.version, input }, { tenant }),
       signal: async (to: AnyTarget, name: string, payload?: unknown, { tenant, idempotencyKey }: SignalOptions = {}) =>
         connected().statements.signal({ to: toTarget(to), name, payload, idempotencyKey }, { tenant }),
+      emit: async (name: string, payload?: unknown, { tenant, ...options }: EmitOptions = {}) =>
+        connected().statements.emit({ ...options, name, payload }, { tenant }),
       explain: (error: unknown) => connected().statements.explain(error),
     },
     result: async (first: NamedDefinition | string, second?: string | ResultOptions, third?: ResultOptions) => {

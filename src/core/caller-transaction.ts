@@ -1,7 +1,7 @@
 /** Admission inside a transaction that the caller has open, and as statements for a batch of the caller's own. */
 import type { Row } from './database.ts'
 import type { Status } from './status.ts'
-import type { Admission, AdmissionStore, Delivery, NewRun, NewSignal, ReadingStore } from './store.ts'
+import type { Admission, AdmissionStore, Delivery, NewEvent, NewRun, NewSignal, ReadingStore } from './store.ts'
 
 /**
  * A transaction that the caller has begun, known by its shape: a client of node-postgres or of Neon's WebSocket pool in BEGIN, what
@@ -17,7 +17,11 @@ export type CallerTransaction =
   | { execute(...args: never[]): unknown; rollback(): unknown }
 
 /** What is done through it is committed with it or not at all. Throws PawlErrors: after most of them Postgres lets it only roll back. */
-export type TransactionStore = Pick<AdmissionStore, 'spawn' | 'signal'> & Pick<ReadingStore, 'getRun'>
+export type TransactionStore = Pick<AdmissionStore, 'spawn' | 'signal'> &
+  Pick<ReadingStore, 'getRun'> & {
+    /** Leaves the event to be emitted once the transaction has been committed. */
+    emitLater(event: NewEvent): Promise<void>
+  }
 
 /** One of several statements that a caller's own batch has to hold in this order. The parameters are text, whatever the driver. */
 export interface BatchStatement {
@@ -43,6 +47,7 @@ export interface CallerTransactionStore {
   /** No request. */
   planSpawn(run: NewRun): Planned<Admission>
   planSignal(signal: NewSignal): Planned<Delivery>
+  planEvent(event: NewEvent): Planned<void>
   /** The PawlError of a batch that failed because of what was planned here; any other error as it is. */
   explainBatch(error: unknown): unknown
 }

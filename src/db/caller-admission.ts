@@ -4,6 +4,7 @@ import { randomUuid } from '../core/ids.ts'
 import type { Admission, Delivery, NewRun, NewSignal } from '../core/store.ts'
 import { callersDatabase, explainBatch } from './caller-transaction.ts'
 import { LaneMemory, type StoreContext } from './context.ts'
+import { statementsOfLaterEvent } from './events.ts'
 import { createReadingStore } from './reading.ts'
 import { planSignal, signalRun } from './signalling.ts'
 import { spawn } from './spawn-runs.ts'
@@ -21,6 +22,7 @@ export function createCallerTransactionStore(context: StoreContext): CallerTrans
     within: (tx) => within(context, callersDatabase(context, tx)),
     planSpawn: (run) => planned(context, spawnStatements({ ...context, lanes: new LaneMemory() }, run)),
     planSignal: (signal) => planned(context, signalStatements(context, signal)),
+    planEvent: (event) => planned(context, { statements: statementsOfLaterEvent(context, event), read: () => {} }),
     explainBatch: (error) => explainBatch(error, context.schema),
   }
 }
@@ -30,6 +32,9 @@ function within(context: StoreContext, database: Database): TransactionStore {
   return {
     spawn: (runs) => spawn(inside, runs),
     signal: (signal) => signalRun(inside, signal),
+    emitLater: async (event) => {
+      await database.batch(statementsOfLaterEvent(inside, event))
+    },
     getRun: createReadingStore(inside).getRun,
   }
 }

@@ -90,6 +90,27 @@ test('an event is emitted once under its idempotency key, and the answer of the 
   })
 })
 
+test('C135 as statements of a batch of the caller’s, an event is emitted once that is committed', async () => {
+  const { id } = await connected.spawn(shop, { baking: 'none' })
+  await tick()
+  await fresh.pool().query("UPDATE pawl.events SET expires_at = '-infinity'")
+  const { statements, afterCommit, read } = await connected.statements.emit('holiday', null, { retention: '1h' })
+  const session = await fresh.pool({ max: 1 }).connect()
+  await session.query('BEGIN ISOLATION LEVEL READ COMMITTED')
+  const replies = []
+  for (const { text, params } of statements) replies.push((await session.query(text, params)).rows)
+  await session.query('COMMIT')
+  session.release()
+  expect(read(replies)).toEqual({ name: 'holiday' })
+  afterCommit()
+  await tick()
+  expect(await connected.result(shop, id)).toMatchObject({ status: 'failed', error: { message: 'closed' } })
+  await expect(connected.statements.emit('holiday', null, { idempotencyKey: 'k' } as object)).rejects.toMatchObject({
+    code: 'invalid_request',
+    field: 'idempotencyKey',
+  })
+})
+
 test('an event that nobody declares and a payload that does not match are refused before anything is sent', async () => {
   const sent = database.requests
   // @ts-expect-error no definition has this event

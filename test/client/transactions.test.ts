@@ -21,7 +21,18 @@ const order = machine({
     end: ({ signals, done }) => done(signals.first('paid')?.payload.cents ?? 0),
   },
 })
-const definitions = [mail, order] as const
+const listener = machine({
+  name: 'listener',
+  state: z.object({}),
+  events: { opened: z.object({ day: z.number() }) },
+  output: z.number(),
+  initial: 'wait',
+  steps: {
+    wait: ({ waitFor }) => waitFor('opened', { goto: 'end' }),
+    end: ({ signals, done }) => done(signals.first('opened')?.payload.day ?? 0),
+  },
+})
+const definitions = [mail, order, listener] as const
 
 /** Pawl over what the application has, and a ticker that runs when it is told. */
 async function startApplication(callers: CallersSubject) {
@@ -114,6 +125,30 @@ forEachVersion('in a transaction of the caller’s', (version) => {
       expect(await app.tick()).toMatchObject({ completed: 2 })
       expect(await app.pawl.result(mail, spawned.id)).toMatchObject({ status: 'completed', result: 'd' })
       expect(await app.pawl.result(order, target.id)).toMatchObject({ status: 'completed', result: 7 })
+    })
+
+    test('C135 an event of a rolled back transaction wakes nobody; that of a committed one all who wait, once it is committed', async () => {
+      const targets = [await app.pawl.spawn(listener, {}), await app.pawl.spawn(listener, {})]
+      await app.tick()
+      const emits = (tx: Parameters<Parameters<typeof app.transaction>[0]>[0]['tx'], day: number) =>
+        app.pawl.emit('opened', { day }, { tx, retention: '1s' })
+      const rolledBack = app.transaction(async ({ tx }) => {
+        expect(await emits(tx, 1)).toMatchObject({ name: 'opened' })
+        throw new Change()
+      })
+      await expect(rolledBack).rejects.toThrow(Change)
+      expect(await app.tick()).toMatchObject({ claimed: 0 })
+      const { afterCommit } = await app.transaction(async ({ tx }) => {
+        const emitted = await emits(tx, 2)
+        if (callers.looksBeside) expect(await app.tick()).toMatchObject({ claimed: 0 })
+        return emitted
+      })
+      for (const { id } of targets) expect(await statusOf(id)).toBe('waiting')
+      const kicks = app.kicks()
+      afterCommit()
+      expect(app.kicks()).toBe(kicks + 1)
+      expect(await app.tick()).toMatchObject({ completed: 2 })
+      for (const { id } of targets) expect(await app.pawl.result(listener, id)).toMatchObject({ status: 'completed', result: 2 })
     })
 
     test('C013 a run whose commit nobody tells of runs with the next tick', async () => {
