@@ -91,9 +91,9 @@ test('an event is emitted once under its idempotency key, and the answer of the 
 })
 
 test('C135 as statements of a batch of the caller’s, an event is emitted once that is committed', async () => {
+  await fresh.pool().query("UPDATE pawl.events SET expires_at = '-infinity'")
   const { id } = await connected.spawn(shop, { baking: 'none' })
   await tick()
-  await fresh.pool().query("UPDATE pawl.events SET expires_at = '-infinity'")
   const { statements, afterCommit, read } = await connected.statements.emit('holiday', null, { retention: '1h' })
   const session = await fresh.pool({ max: 1 }).connect()
   await session.query('BEGIN ISOLATION LEVEL READ COMMITTED')
