@@ -105,9 +105,9 @@ export const GUARDS_OF_RACES: readonly Guard[] = [
   },
   {
     guard: 'a cancellation locks run and parent first',
-    file: 'src/db/changing.ts',
-    find: '    lockFamily(schema, { id }),\n    cancelRun',
-    replace: '    lockFamily(schema, { id: crypto.randomUUID() }),\n    cancelRun',
+    file: 'src/db/ending.ts',
+    find: '    lockFamilies(schema, { ids }),\n',
+    replace: '    lockFamilies(schema, { ids: [] }),\n',
     test: RACES,
     name: 'a cancellation and an outcome at the same time',
   },
@@ -354,8 +354,8 @@ export const GUARDS_OF_RACES: readonly Guard[] = [
   {
     guard: 'a retry locks its run before it takes the key',
     file: 'src/db/changing.ts',
-    find: '    lockFamily(context.schema, { id }),\n    retakeKey',
-    replace: '    lockFamily(context.schema, { id: crypto.randomUUID() }),\n    retakeKey',
+    find: '    lockFamilies(schema, { ids: [id] }),\n    retakeKey',
+    replace: '    lockFamilies(schema, { ids: [] }),\n    retakeKey',
     test: T11,
     name: 'retrying an ended run while it is pruned',
   },

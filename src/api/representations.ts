@@ -74,6 +74,7 @@ export function toListedRun(run: RunRecord) {
     scheduledFor: optionalInstant(run.scheduledFor),
     availableAt: nullableInstant(run.availableAt),
     cancelRequestedAt: optionalInstant(run.cancelRequestedAt),
+    cancellation: toCancellationView(run.cancellation),
     finishedAt: optionalInstant(run.finishedAt),
   }
 }
@@ -84,6 +85,13 @@ function asMembers(value: unknown): object {
 
 function toErrorView(error: RunError | null): RunError | undefined {
   return error ?? undefined
+}
+
+/** Who asked it to end and why, or which deadline was over; nothing when nobody said. */
+function toCancellationView(cancellation: RunError | null) {
+  if (cancellation === null) return undefined
+  const { by, reason, deadline } = cancellation
+  return (by ?? reason ?? deadline) ? { by, reason, deadline } : undefined
 }
 
 /** The parts of a gate are separated by what no name can hold. */

@@ -27,6 +27,10 @@ const spawnFields = {
   maxAttempts: z.number().optional(),
   tags: z.array(z.string()).optional(),
   headers: z.record(z.string(), z.string()).optional(),
+  /** With a unit, like the next two. */
+  maxDuration: z.string().optional(),
+  startWithin: z.string().optional(),
+  progressWithin: z.string().optional(),
 }
 
 export const SPAWN_FIELDS: readonly string[] = Object.keys(spawnFields)
@@ -51,6 +55,10 @@ export const signalBody = z.strictObject({
 })
 
 export const SIGNAL_FIELDS: readonly string[] = ['to', 'name', 'payload']
+
+export const cancelBody = z.strictObject({ reason: z.string().optional() })
+
+export const CANCEL_FIELDS: readonly string[] = ['reason']
 
 export const retryBody = z.strictObject({ asNewRun: z.boolean().optional(), maxAttempts: z.number().optional() })
 

@@ -1,11 +1,11 @@
-import { MAX_BATCH_ITEMS, MAX_VERSION } from '../core/bounds.ts'
+import { MAX_BATCH_ITEMS, MAX_REASON_LENGTH, MAX_VERSION } from '../core/bounds.ts'
 import type { Caller, Calls, SignalCall, SignalResult, SpawnCall, SpawnItem, SpawnResult } from '../core/calls.ts'
 import { explainDatabaseError } from '../core/database-errors.ts'
-import { toCall } from '../core/definition.ts'
-import type { Duration } from '../core/duration.ts'
+import type { DeadlineOptions } from '../core/deadlines.ts'
+import { type CallOptions, toCall } from '../core/definition.ts'
 import { isPawlError, notAllowed, PawlError } from '../core/errors.ts'
 import { isUuid } from '../core/ids.ts'
-import { toStored } from '../core/json.ts'
+import { cleanText, toStored } from '../core/json.ts'
 import { checkInteger, checkName } from '../core/names.ts'
 import { type NewRunCall, toNewRun } from '../core/new-run.ts'
 import type { Admission, CancelAnswer, Delivery, NewRun } from '../core/store.ts'
@@ -64,10 +64,12 @@ async function prepare(around: Surroundings, call: SpawnCall, caller: Caller | u
 
 function toRunCall(call: SpawnCall): NewRunCall {
   const { definition, version, input, key, onConflict, queue, priority, delay, at, maxAttempts, tags, headers } = call
+  const { maxDuration, startWithin, progressWithin } = call
   checkName(definition, { field: 'definition', code: 'invalid_request' })
   if (version !== undefined) checkInteger(version, { field: 'version', min: 1, max: MAX_VERSION, code: 'invalid_request' })
   // a text that is no duration is refused by `toCall`
-  const options = { key, onConflict, queue, priority, delay: delay as Duration | undefined, at, maxAttempts, tags, headers }
+  const durations = { delay, maxDuration, startWithin, progressWithin } as Pick<CallOptions, keyof DeadlineOptions | 'delay'>
+  const options: CallOptions = { key, onConflict, queue, priority, at, maxAttempts, tags, headers, ...durations }
   return { ...toCall({ definition, version: version ?? 1, input, options }), version }
 }
 
@@ -229,14 +231,25 @@ export function toSignalResult(call: SignalCall, delivery: Delivery): SignalResu
   }
 }
 
-async function cancel(around: Surroundings, id: string, caller: Caller | undefined): Promise<CancelAnswer> {
+async function cancel(
+  around: Surroundings,
+  id: string,
+  caller: (Caller & { readonly reason?: string | undefined }) | undefined,
+): Promise<CancelAnswer> {
   const tenant = tenantOf(around, caller)
+  const reason = caller?.reason === undefined ? null : checkReason(caller.reason)
   const asked = `Cancelling run ${id}`
   const remedy = 'Ask again: it is cancelled once.'
-  const cancelling = isUuid(id) ? around.store.cancel(id, { tenant, by: caller?.by ?? null }) : Promise.resolve(null)
+  const cancelling = isUuid(id) ? around.store.cancel(id, { tenant, by: caller?.by ?? null, reason }) : Promise.resolve(null)
   const answer = await explained(cancelling, { asked, remedy })
   if (answer === null) throw notFound(id)
   // a parent may go on, a key or a slot may be free
-  if (answer.did === 'cancelled') around.committed()
+  if (answer.did === 'cancelled' || answer.children) around.committed()
   return answer
+}
+
+function checkReason(reason: string): string {
+  if (typeof reason === 'string' && reason.length <= MAX_REASON_LENGTH) return cleanText(reason)
+  const allowed = `a text of at most ${MAX_REASON_LENGTH} characters`
+  throw notAllowed('invalid_request', { field: 'reason', got: reason, allowed })
 }

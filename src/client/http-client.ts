@@ -108,6 +108,8 @@ export interface ListedRun {
   readonly scheduledFor?: string
   readonly availableAt: string | null
   readonly cancelRequestedAt?: string
+  /** Who asked it to end and why, or which deadline was over; also while it has not ended yet. */
+  readonly cancellation?: Pick<RunError, 'by' | 'reason' | 'deadline'>
   readonly finishedAt?: string
 }
 
@@ -165,7 +167,8 @@ export interface HttpClient<P extends PawlTypes> extends OperationsClient {
     id: string,
     options?: { readonly limit?: number | undefined; readonly cursor?: string | undefined },
   ): Promise<Page<HistoryEntry>>
-  cancel(id: string): Promise<CancelAnswer>
+  /** Ends a run, or asks a running one to end. Idempotent; says what it did. */
+  cancel(id: string, options?: { readonly reason?: string | undefined }): Promise<CancelAnswer>
   /** In place, or its input once more as a run of its own. */
   retry(id: string, options?: RetryCall): Promise<RetryResult>
   /** What a person decided about an uncertain run. Idempotent by the decision's id. */
@@ -196,7 +199,8 @@ export function createClient<P extends PawlTypes>(options: CreateClientOptions):
         ...page,
         limit: page.limit?.toString(),
       }),
-    cancel: (id: string) => change(over, id, { verb: 'cancel', asked: 'Cancelling', repeatable: true }),
+    cancel: (id: string, body?: { reason?: string }) =>
+      change(over, id, { verb: 'cancel', asked: 'Cancelling', body, repeatable: true }),
     retry: (id: string, { idempotencyKey, ...body }: RetryCall = {}) =>
       change(over, id, { verb: 'retry', asked: 'Retrying', body, idempotencyKey, repeatable: idempotencyKey !== undefined }),
     resolve: (id: string, body: ResolveCall) => change(over, id, { verb: 'resolve', asked: 'Resolving', body, repeatable: true }),
@@ -223,10 +227,14 @@ function toExchangeOptions(options: CreateClientOptions): HttpExchangeOptions {
 }
 
 /** A run as the API takes it: durations with their unit, instants as text. */
-function toBody({ delay, at, idempotencyKey, ...rest }: AnySpawn): object {
+function toBody({ delay, at, idempotencyKey, maxDuration, startWithin, progressWithin, ...rest }: AnySpawn): object {
+  const toText = (time: Duration | undefined) => (typeof time === 'number' ? fromMs(Math.round(time)) : time)
   return {
     ...rest,
-    delay: typeof delay === 'number' ? fromMs(Math.round(delay)) : delay,
+    delay: toText(delay),
+    maxDuration: toText(maxDuration),
+    startWithin: toText(startWithin),
+    progressWithin: toText(progressWithin),
     at: at instanceof Date ? at.toISOString() : at,
   }
 }

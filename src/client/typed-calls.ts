@@ -38,6 +38,13 @@ export interface TenantOption {
   readonly tenant?: string | undefined
 }
 
+export interface CancelOptions extends TenantOption {
+  /** Who asks and why, for the record: part of the run's error. */
+  readonly by?: string | undefined
+  /** At most 1,000 characters. */
+  readonly reason?: string | undefined
+}
+
 export interface SignalOptions extends TenantOption {
   /** The same signal under the same key arrives once. */
   readonly idempotencyKey?: string | undefined
@@ -178,8 +185,11 @@ export interface TypedCalls<D extends readonly NamedDefinition[]> extends Operat
   /** How the run stands. Throws not_found, also for a run of another definition. */
   result<T extends NamedDefinition>(definition: T, id: string, options?: ResultOptions): Promise<RunResult<ResultOf<T>>>
   result(id: string, options?: ResultOptions): Promise<RunResult<unknown>>
-  /** Ends a run, or asks a running one to end. Idempotent; says what it did. Throws not_found. */
-  cancel(id: string, options?: TenantOption): Promise<CancelAnswer>
+  /**
+   * Ends a run, or asks a running one to end: its handler's signal fires at the next heartbeat or flush. Its children follow with the next
+   * ticks. Idempotent; says what it did. Throws not_found, invalid_request.
+   */
+  cancel(id: string, options?: CancelOptions): Promise<CancelAnswer>
   /**
    * Starts the step of an ended run anew: in place, keeping state and committed steps, or (`asNewRun`) its input once more as a run of its
    * own, which bears `retriedFrom` in its origin. Throws not_found, not_retryable, key_taken.
@@ -253,7 +263,7 @@ export function createTypedCalls<const D extends readonly NamedDefinition[]>(con
       if (typeof first === 'string') return readResult(calls(), first, undefined, second as ResultOptions | undefined)
       return readResult(calls(), second as string, first, third)
     },
-    cancel: async (id: string, options?: TenantOption) => calls().cancel(id, options),
+    cancel: async (id: string, options?: CancelOptions) => calls().cancel(id, options),
     retry: async (id: string, { tenant, ...options }: RetryCall & TenantOption = {}) => calls().retry(id, options, { tenant }),
     resolve: async (id: string, decision: ResolveCall, options?: TenantOption) => calls().resolve(id, decision, options),
     run: async (id: string, options?: TenantOption) => calls().getRun(id, options),

@@ -45,6 +45,8 @@ export const MAX_REPLAYS = 100
 export const MAX_LIMIT_AMOUNT = 1_000_000
 /** Message of a stored error, in UTF-16 units: it is listed in the dashboard. */
 export const MAX_ERROR_MESSAGE_LENGTH = 4_000
+/** Why somebody cancelled a run, in UTF-16 units: it is part of the run's error. */
+export const MAX_REASON_LENGTH = 1_000
 /** Stack of a stored error, in UTF-16 units. */
 export const MAX_ERROR_STACK_LENGTH = 8_000
 

@@ -24,6 +24,10 @@ export interface SpawnCall {
   readonly maxAttempts?: number | undefined
   readonly tags?: readonly string[] | undefined
   readonly headers?: Readonly<Record<string, string>> | undefined
+  /** Deadlines in place of the definition's: see `DeadlineOptions`. */
+  readonly maxDuration?: number | string | undefined
+  readonly startWithin?: number | string | undefined
+  readonly progressWithin?: number | string | undefined
   /** Why: set by schedules and webhooks. */
   readonly origin?: unknown
   readonly idempotencyKey?: string | undefined
@@ -108,8 +112,11 @@ export interface Calls extends OperatingCalls {
   signal(call: SignalCall, caller?: Caller): Promise<SignalResult>
   /** Throws invalid_event, invalid_request, payload_too_large, idempotency_mismatch. */
   emit(call: EmitCall, caller?: Caller): Promise<EmitResult>
-  /** Idempotent. Throws not_found. */
-  cancel(id: string, caller?: Caller): Promise<CancelAnswer>
+  /**
+   * Ends the run if nobody works on it, else asks it to stop: its handler's signal fires at the next heartbeat or flush. Children follow with
+   * the next ticks. Idempotent; a run that has ended stays as it is. `reason`: at most 1,000 characters. Throws not_found, invalid_request.
+   */
+  cancel(id: string, caller?: Caller & { readonly reason?: string | undefined }): Promise<CancelAnswer>
   /**
    * Starts the failed step of an ended run anew. In place, unless `asNewRun`: state and committed steps stay. Throws not_found, key_taken;
    * not_retryable: it has not failed, or `maxAttempts` is not more than it had. As a new run one request to look at it and one to spawn.

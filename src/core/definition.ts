@@ -17,6 +17,7 @@ import {
   MIN_TIMEOUT_MS,
 } from './bounds.ts'
 import type { StepContextRuntime } from './context.ts'
+import { type DeadlineOptions, type Deadlines, toDeadlines } from './deadlines.ts'
 import { type Duration, toMs } from './duration.ts'
 import { type ErrorCode, notAllowed, PawlError } from './errors.ts'
 import type { LimitUse } from './limit.ts'
@@ -37,7 +38,7 @@ export interface Definition<I, R> {
   readonly name: string
   readonly version: number
   /** A call of this very version, to be spawned as a child. Its input is checked when it is spawned. */
-  with(input: I, options?: CallOptions): Call<R>
+  with(input: I, options?: ChildOptions): Call<R>
   readonly [definitionRuntime]: AnyDefinition
   readonly __types?: { readonly input: I; readonly result: R }
 }
@@ -45,7 +46,8 @@ export interface Definition<I, R> {
 export type InputOf<D> = D extends Definition<infer I, unknown> ? I : never
 export type ResultOf<D> = D extends Definition<unknown, infer R> ? R : never
 
-export interface CallOptions {
+/** The deadlines of the definition hold where the call says nothing. */
+export interface CallOptions extends DeadlineOptions {
   /**
    * When another run has the key or what makes this one unique: `keep` leaves it as it is, `reschedule` gives one that has not started
    * the `delay` or `at` of this call (none: at once). Default: what the definition says, else `keep`.
@@ -60,6 +62,11 @@ export interface CallOptions {
   readonly maxAttempts?: number | undefined
   readonly tags?: readonly string[] | undefined
   readonly headers?: Readonly<Record<string, string>> | undefined
+}
+
+export interface ChildOptions extends CallOptions {
+  /** It goes on when its parent is cancelled. Default false: it is cancelled too. */
+  readonly outlivesParent?: boolean | undefined
 }
 
 /** A handler, erased. It may return a promise or not. */
@@ -90,6 +97,7 @@ export interface AnyDefinition {
   readonly declaredRetry: RetryOptions | undefined
   readonly timeoutMs: number
   readonly leaseMs: number
+  readonly deadlines: Deadlines | undefined
   readonly priority: number
   readonly maxSnoozes: number
   /** Attempts abandoned by their host that are replayed before the run is uncertain. Undefined: the engine's own cap, and it fails. */
@@ -132,7 +140,7 @@ export interface RetentionMs {
 }
 
 /** What jobs and machines have in common. `P` is the parsed input, `S` the input as sent. */
-export interface CommonOptions<P, S> extends UniquenessOptions<P> {
+export interface CommonOptions<P, S> extends UniquenessOptions<P>, DeadlineOptions {
   /** From 1, default 1. Versions live side by side; the latest is spawned unless told. */
   readonly version?: number | undefined
   /** Default `default`. */
@@ -174,6 +182,7 @@ export type CommonFields = Pick<
   | 'declaredRetry'
   | 'timeoutMs'
   | 'leaseMs'
+  | 'deadlines'
   | 'priority'
   | 'maxSnoozes'
   | 'maxReplays'
@@ -216,6 +225,7 @@ export function toCommonFields(
     timeoutMs,
     leaseMs:
       options.lease === undefined ? timeoutMs + LEASE_GRACE_MS : toMs(options.lease, field('lease'), { minMs: MIN_LEASE_MS }),
+    deadlines: toDeadlines(options, field(''), 'invalid_configuration'),
     priority: checkInteger(priority, { field: field('priority'), min: MIN_PRIORITY, max: MAX_PRIORITY }),
     maxSnoozes: checkInteger(maxSnoozes, { field: field('maxSnoozes'), min: 0, max: MAX_ATTEMPTS }),
     maxReplays: toMaxReplays(options.onAbandoned, field('onAbandoned')),
@@ -308,7 +318,7 @@ export interface ToCallParams {
   readonly definition: string
   readonly version: number
   readonly input: unknown
-  readonly options: CallOptions | undefined
+  readonly options: ChildOptions | undefined
   /** Code of errors. Default `invalid_request`. */
   readonly code?: ErrorCode
 }
@@ -316,7 +326,7 @@ export interface ToCallParams {
 /** A call with its options validated. The input is not looked at. */
 export function toCall<R>(params: ToCallParams): Call<R> {
   const { definition, version, input, options = {}, code = 'invalid_request' } = params
-  const { key, onConflict, queue, delay, at, priority, maxAttempts, tags, headers } = options
+  const { key, onConflict, queue, delay, at, priority, maxAttempts, tags, headers, outlivesParent } = options
   if (delay !== undefined && at !== undefined)
     throw notAllowed(code, { field: 'delay', got: 'delay and at', allowed: 'one of them' })
   if (onConflict !== undefined && onConflict !== 'keep' && onConflict !== 'reschedule')
@@ -340,7 +350,14 @@ export function toCall<R>(params: ToCallParams): Call<R> {
         : checkInteger(maxAttempts, { field: 'maxAttempts', code, min: 1, max: MAX_ATTEMPTS }),
     tags: tags === undefined ? undefined : checkTags(tags, { field: 'tags', code }),
     headers: headers === undefined ? undefined : checkHeaders(headers, { field: 'headers', code }),
+    deadlines: toDeadlines(options, '', code),
+    outlivesParent: outlivesParent === undefined ? undefined : checkBoolean(outlivesParent, 'outlivesParent', code),
   }
+}
+
+function checkBoolean(value: boolean, field: string, code: ErrorCode): boolean {
+  if (typeof value === 'boolean') return value
+  throw notAllowed(code, { field, got: value, allowed: 'true or false' })
 }
 
 /** What the engine runs for a definition made by `job` or `machine`. */

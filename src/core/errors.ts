@@ -45,6 +45,7 @@ export const ERROR_CODES = {
   not_retryable: { kind: 'mismatch', status: 409, title: 'The run cannot be retried.' },
   idempotency_mismatch: { kind: 'mismatch', status: 422, title: 'The idempotency key was used for another request.' },
   idempotency_in_progress: { kind: 'contended', status: 409, title: 'A request with this idempotency key is in progress.' },
+  cancelled: { kind: 'mismatch', status: 409, title: 'The run was asked to end.' },
   lost_ownership: { kind: 'mismatch', status: 409, title: 'The run is no longer owned by this invocation.' },
   // the database
   database_unreachable: { kind: 'unreachable', status: 503, title: 'The database cannot be reached.' },

@@ -1,5 +1,6 @@
 /** From a call to a run that can be stored: the one way in, for spawns, children, schedules and webhooks alike. */
 import { DEFAULT_PRIORITY, DEFAULT_RETENTION_COMPLETED_MS, DEFAULT_RETENTION_FAILED_MS, MAX_PAYLOAD_BYTES } from './bounds.ts'
+import { firstDeadlineMs } from './deadlines.ts'
 import type { AnyDefinition, RetentionMs } from './definition.ts'
 import { notAllowed, PawlError } from './errors.ts'
 import { gatesOf } from './gate.ts'
@@ -52,6 +53,7 @@ export async function toNewRun(call: NewRunCall, options: ToNewRunOptions): Prom
   const headers = headersOf(call, options)
   const key = call.key ?? (definition ? ownKeyOf(definition, parsed) : null)
   const terms = await spawnTermsOf(call, { ...options, definition, queue, stored, parsed })
+  const policy = withHoldings(policyOf(definition, call), key === null ? undefined : definition?.keyHolding, terms.unique)
   return {
     id: options.id ?? uuidv7(),
     idIsCallers: options.id !== undefined,
@@ -73,9 +75,9 @@ export async function toNewRun(call: NewRunCall, options: ToNewRunOptions): Prom
     key,
     gates: askDefinition(call.definition, () => gatesOf({ definition, input: parsed, tenant, queue, queueIsCapped })),
     gateUnits: null,
-    policy: withHoldings(policyOf(definition), key === null ? undefined : definition?.keyHolding, terms.unique),
+    policy,
+    deadlineMs: policy === null ? null : firstDeadlineMs(policy),
     onConflict: terms.onConflict,
-    deadlineMs: null,
     tags: tagsOf(call, definition),
     headers,
     origin: options.origin === undefined ? null : toStored(options.origin, { field: 'origin', code: 'invalid_request' }).text,

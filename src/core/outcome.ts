@@ -1,4 +1,5 @@
 import type { Parameter } from './database.ts'
+import type { Deadlines } from './deadlines.ts'
 import { type Duration, toMs } from './duration.ts'
 import { describe, notAllowed, PawlError } from './errors.ts'
 import { type MessageOptions, type StepMessage, toMessages } from './messages.ts'
@@ -28,6 +29,8 @@ export interface Call<R = unknown> {
   readonly maxAttempts: number | undefined
   readonly tags: readonly string[] | undefined
   readonly headers: Readonly<Record<string, string>> | undefined
+  readonly deadlines: Deadlines | undefined
+  readonly outlivesParent: boolean | undefined
   readonly __result?: R
 }
 

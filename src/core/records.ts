@@ -46,6 +46,8 @@ export interface RunRecord {
   readonly availableAt: number | null
   readonly finishedAt: number | null
   readonly cancelRequestedAt: number | null
+  /** The error that it ends with for that request. */
+  readonly cancellation: RunError | null
   readonly position: bigint
 }
 

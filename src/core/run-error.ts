@@ -12,6 +12,10 @@ export interface RunError {
   readonly data?: unknown
   /** Why it was the end: set on the error of an ended run. */
   readonly cause?: TerminalCause | undefined
+  /** Of a cancelled run: who asked (`run:` and an id: its parent was cancelled), the reason given, or which deadline was over. */
+  readonly by?: string | undefined
+  readonly reason?: string | undefined
+  readonly deadline?: 'maxDuration' | 'startWithin' | 'progressWithin' | undefined
 }
 
 /**

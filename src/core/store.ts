@@ -52,7 +52,7 @@ export interface NewRun {
   readonly gateUnits: readonly number[] | null
   readonly policy: RunPolicy | null
   readonly onConflict: OnConflict
-  /** When the first of its deadlines has to be looked at, in milliseconds from now. */
+  /** When the first of its deadlines has to be looked at, in milliseconds from when it is due. */
   readonly deadlineMs: number | null
   readonly tags: readonly string[] | null
   readonly headers: string | null
@@ -62,10 +62,15 @@ export interface NewRun {
 
 /** What was agreed for one run and only few runs have; kept with it, so that no code is needed to hold to it. */
 export interface RunPolicy {
-  /** Its life in all, the wait before its first start, and the time without progress, in milliseconds: it is cancelled when one is over. */
+  /**
+   * Its life in all, the wait before its first start, and the time without progress, in milliseconds, from when it is first due: it is
+   * cancelled when one is over.
+   */
   readonly maxTotalMs?: number
   readonly maxWaitMs?: number
   readonly maxIdleMs?: number
+  /** From when they count in place of that, as epoch milliseconds: it was started again by hand. */
+  readonly sinceMs?: number
   /** Attempts abandoned by their host that are replayed; one more makes the run uncertain. Absent: the engine's own cap, and it fails. */
   readonly maxReplays?: number
   /** How long its key is held. Absent: while it lives. */
@@ -209,6 +214,8 @@ export interface Peek {
   readonly others: boolean
   readonly nextAt: number | null
   readonly scheduleDue: boolean
+  /** Something is to be ended though nobody asks: see `endDue`. */
+  readonly endingDue: boolean
   readonly upkeepDue: boolean
   /** Something that was committed has not been told yet to those it concerns. */
   readonly relayDue: boolean
@@ -301,10 +308,21 @@ export interface KeepReply {
   readonly cancelRequested: readonly string[]
 }
 
+/**
+ * What a cancellation did. `requested`: somebody works on the run, which ends at its next flush, or it is uncertain and keeps both facts.
+ * `children`: some follow, with the next ticks.
+ */
 export type CancelAnswer = {
   readonly id: string
   readonly did: 'cancelled' | 'requested' | 'already_cancelled' | 'already_ended' | 'already_requested'
   readonly status: Status
+  readonly children?: 'cancelling' | undefined
+}
+
+export interface CancelScope extends Scope {
+  /** Who asks, for the record. */
+  readonly by: string | null
+  readonly reason?: string | null | undefined
 }
 
 /** Admission: one batch each. */
@@ -314,7 +332,7 @@ export interface AdmissionStore {
   signal(signal: NewSignal): Promise<Delivery>
   /** Broadcasts an event; the first of its name wins until it expires. Waiters that were not told at once are told by further batches. */
   emit(event: NewEvent): Promise<Emission>
-  cancel(id: string, scope: Scope & { readonly by: string | null }): Promise<CancelAnswer | null>
+  cancel(id: string, scope: CancelScope): Promise<CancelAnswer | null>
   /** `maxAttempts`: in place of those it had, of which there must be more; null: as many. */
   retry(id: string, scope: Scope & { readonly maxAttempts?: number | null }): Promise<RetryAnswer>
   resolve(id: string, scope: Scope, resolution: NewResolution): Promise<ResolveAnswer>
@@ -326,6 +344,8 @@ export interface EngineStore {
   /** Commits outcomes and takes the next runs in the same batch. When the claim that rides along fails, the flush is sent again alone. */
   flush(request: FlushRequest, claim: ClaimRequest | null): Promise<FlushReply>
   keep(runs: readonly ClaimedRun[], leaseMs: number): Promise<KeepReply>
+  /** Ends runs whose deadline is over, and children of cancelled parents: bounded, two requests (three where gates are handed on), waits for nobody. `moved`: anything has changed. */
+  endDue(): Promise<{ readonly ended: number; readonly moved: boolean }>
   /** Signals of those names behind that one; a page, empty when there are no more. */
   loadInbox(runId: string, names: readonly string[], afterId: string): Promise<readonly InboxEntry[]>
   /** Children of that join behind that index; a page, empty when there are no more. */

@@ -1,31 +1,15 @@
 import type { RetryAnswer } from '../core/resolution.ts'
 import type { Status } from '../core/status.ts'
-import type { CancelAnswer, Scope } from '../core/store.ts'
+import type { CancelAnswer, CancelScope, Scope } from '../core/store.ts'
 import { type StoreContext, sendRepeatable } from './context.ts'
-import { statementsOfEnd } from './ending.ts'
-import { cancelRun, lockFamily, retakeKey, retryRun } from './statements/change-runs.ts'
-import { handOverLate } from './statements/gates.ts'
+import { cancelMany } from './ending.ts'
+import { retakeKey, retryRun } from './statements/change-runs.ts'
+import { lockFamilies } from './statements/end-runs.ts'
 import { releaseKeysAgain } from './statements/settle-outcomes.ts'
 
-export async function cancel(
-  context: StoreContext,
-  id: string,
-  scope: Scope & { readonly by: string | null },
-): Promise<CancelAnswer | null> {
-  const { schema, environment } = context
-  const { replies, resent } = await sendRepeatable(context.database, [
-    lockFamily(schema, { id }),
-    cancelRun(schema, { now: context.now(), environment, tenant: scope.tenant, id, by: scope.by }),
-    ...statementsOfEnd(context, id),
-  ])
-  const row = replies[1]?.[0]
-  if (!row) return null
-  const did = row.did as CancelAnswer['did']
-  const gates = (row.gates ?? []) as string[]
-  // it may have been handed a gate's room while it waited in the window: pass it on
-  if ((did === 'cancelled' || resent) && gates.length > 0)
-    await context.database.batch([handOverLate(schema, { environment, gates })])
-  return { id, did, status: did === 'cancelled' ? 'cancelled' : (row.status as Status) }
+export async function cancel(context: StoreContext, id: string, scope: CancelScope): Promise<CancelAnswer | null> {
+  const [answer] = await cancelMany(context, [id], scope)
+  return answer ?? null
 }
 
 /** Times a retry is sent when what it lacked was free by the time it was asked who has it. */
@@ -47,7 +31,7 @@ async function sendRetry(context: StoreContext, id: string, scope: RetryScope): 
   const params = { now: context.now(), environment: context.environment, tenant, id, maxAttempts }
   // locked before its key is taken: pruned in between, it would leave a key that nobody frees
   const { replies, resent } = await sendRepeatable(context.database, [
-    lockFamily(schema, { id }),
+    lockFamilies(schema, { ids: [id] }),
     retakeKey(schema, params),
     retryRun(schema, params),
     releaseKeysAgain(schema, { now: context.now(), ids: [id] }),

@@ -16,10 +16,13 @@ import type {
 import type { RunTarget } from '../core/topics.ts'
 import { toClaimedRun, toInboxEntry, toJoinedChild } from './claimed-rows.ts'
 import { learnPlace, type StoreContext, sendRepeatable } from './context.ts'
+import { endDue } from './ending.ts'
 import { statementsOfFlush } from './flush.ts'
 import { finishHandovers } from './late-handover.ts'
 import { relay } from './outbox.ts'
 import { type ClaimRunsParams, claimRuns, recoverClaim } from './statements/claim-runs.ts'
+import { judgeDeadlines } from './statements/deadlines.ts'
+import { tryLockFamilies } from './statements/end-runs.ts'
 import { ensureEnvironment } from './statements/insert-runs.ts'
 import { dropLapsedClaims, endSolitude, extendClaims, readClaimed, rescueLost } from './statements/keep-claims.ts'
 import { loadChildren, loadInbox, readLanes } from './statements/load-satellites.ts'
@@ -44,6 +47,7 @@ export function createEngineStore(context: StoreContext): EngineStore {
     claim: (request) => claim(context, request),
     flush: (request, next) => flush(context, request, next),
     keep: (runs, leaseMs) => keep(context, runs, leaseMs),
+    endDue: () => endDue(context),
     loadInbox: async (runId, names, afterId) =>
       (await database.query(loadInbox(schema, { runId, names, afterId, limit: PAGE }))).map(toInboxEntry),
     loadChildren: async (parentId, joinSeq, afterIndex) =>
@@ -177,6 +181,7 @@ function toPeek(row: Row): Peek {
     others: row.others === true,
     nextAt: row.next_at as number | null,
     scheduleDue: row.schedule_due === true,
+    endingDue: row.ending_due === true,
     upkeepDue: row.upkeep_due === true,
     relayDue: row.relay_due === true,
   }
@@ -259,14 +264,23 @@ function toFlushed(
 async function keep(context: StoreContext, runs: readonly ClaimedRun[], leaseMs: number): Promise<KeepReply> {
   const { schema } = context
   const claimIds = [...new Set(runs.map((run) => run.claimId))]
-  const [extended = [], rows = []] = await context.database.batch([
+  const statements = [
     extendClaims(schema, { now: context.now(), claimIds, leaseMs }),
+    ...deadlinesOf(context, runs),
     readClaimed(schema, { ids: runs.map((run) => run.id), claimIds: runs.map((run) => run.claimId) }),
-  ])
+  ]
+  const replies = await context.database.batch(statements)
+  const [extended = [], rows = []] = [replies[0], replies.at(-1)]
   const standing = new Set(extended.map((row) => row.id as string))
   return {
     lostClaims: claimIds.filter((id) => !standing.has(id)),
     lostRuns: rows.filter((row) => row.owned !== true).map((row) => row.id as string),
     cancelRequested: rows.filter((row) => row.owned === true && row.cancel_requested === true).map((row) => row.id as string),
   }
+}
+
+/** Runs in hand are asked to stop by whoever holds them, if a deadline of theirs is over: no statement where none has one. */
+function deadlinesOf({ schema, now }: StoreContext, runs: readonly ClaimedRun[]): Statement[] {
+  const ids = runs.filter(({ policy }) => policy.maxTotalMs !== undefined || policy.maxIdleMs !== undefined).map(({ id }) => id)
+  return ids.length === 0 ? [] : [tryLockFamilies(schema, { ids }), judgeDeadlines(schema, { now: now(), ids })]
 }

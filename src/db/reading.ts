@@ -182,6 +182,7 @@ function toRun(row: Row): RunRecord {
     availableAt: row.available_at as number | null,
     finishedAt: row.finished_at as number | null,
     cancelRequestedAt: row.cancel_requested_at as number | null,
+    cancellation: row.cancellation as RunError | null,
     position: row.position as bigint,
   }
 }

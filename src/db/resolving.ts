@@ -3,7 +3,7 @@ import type { Status } from '../core/status.ts'
 import type { Scope } from '../core/store.ts'
 import { type StoreContext, sendRepeatable } from './context.ts'
 import { statementsOfEnd } from './ending.ts'
-import { lockFamily } from './statements/change-runs.ts'
+import { lockFamilies } from './statements/end-runs.ts'
 import { resolveRun } from './statements/resolve-run.ts'
 
 export async function resolve(
@@ -14,7 +14,7 @@ export async function resolve(
 ): Promise<ResolveAnswer> {
   const { schema, environment } = context
   const { replies, resent } = await sendRepeatable(context.database, [
-    lockFamily(schema, { id }),
+    lockFamilies(schema, { ids: [id] }),
     resolveRun(schema, {
       now: context.now(),
       environment,
@@ -27,7 +27,7 @@ export async function resolve(
       resolution: JSON.stringify(resolution),
       fingerprint: resolution.fingerprint,
     }),
-    ...(resolution.decision === 'replay' ? [] : statementsOfEnd(context, id)),
+    ...(resolution.decision === 'replay' ? [] : statementsOfEnd(context, [id])),
   ])
   const row = replies[1]?.[0]
   if (!row) return { kind: 'not_found' }

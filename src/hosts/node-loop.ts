@@ -135,7 +135,7 @@ class Loop implements NodeLoop {
   }
 
   #pauseAfter(report: TickReport): number {
-    const worked = report.claimed + report.promoted + report.rescued + report.fired > 0
+    const worked = report.claimed + report.promoted + report.rescued + report.cancelled + report.fired > 0
     const dueInMs = report.more ? 0 : report.nextDueAt === null ? IDLE_MS : report.nextDueAt - Date.now()
     if (worked && report.more) return 0
     this.#fruitless = worked || dueInMs > 0 ? 0 : this.#fruitless + 1

@@ -7,7 +7,7 @@ import type { RunError } from '../core/outcome.ts'
 import type { Registry } from '../core/registry.ts'
 import { parseOptional } from '../core/schema.ts'
 import type { ClaimedRun, CommittedOutcome } from '../core/store.ts'
-import { mismatched } from './committed.ts'
+import { ended, mismatched } from './committed.ts'
 import { attemptOf, createContext, type HandlerSurroundings } from './context.ts'
 import { type SettleParams, type StepResult, settle } from './settle.ts'
 
@@ -53,10 +53,13 @@ export function executeStep(params: ExecuteParams): Eventual<CommittedOutcome> {
       }),
     )
   }
-  const end = (result: StepResult): Eventual<CommittedOutcome> =>
-    misfit === undefined
-      ? settle({ run, definition, registry, result, elapsedMs: performance.now() - startedAt, contextFor, random, findRuns })
-      : mismatched(run, misfit)
+  const end = (result: StepResult): Eventual<CommittedOutcome> => {
+    // told to stop, it did: how does not matter
+    if (result.kind === 'thrown' && isPawlError(abort.signal.reason, 'cancelled')) return ended(run, 'cancelled')
+    if (misfit !== undefined) return mismatched(run, misfit)
+    const elapsedMs = performance.now() - startedAt
+    return settle({ run, definition, registry, result, elapsedMs, contextFor, random, findRuns })
+  }
   const stuck = (): void => warnOfStuck(params)
   const result = attempt(call)
   return result.kind === 'promised'

@@ -121,6 +121,11 @@ export class Hand {
     if (this.#openRuns.delete(run.claimId)) this.#ended.push(run.claimId)
   }
 
+  /** Claims under which nothing is left have not been told of. */
+  get hasEnded(): boolean {
+    return this.#ended.length > 0
+  }
+
   /** Claims under which nothing is left, each once. */
   takeEnded(): readonly string[] {
     const ended = this.#ended

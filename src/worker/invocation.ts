@@ -1,30 +1,16 @@
 import { isRefusal } from '../core/database.ts'
 import { PawlError } from '../core/errors.ts'
 import { randomUuid } from '../core/ids.ts'
-import type { Registry } from '../core/registry.ts'
 import { isTerminal } from '../core/status.ts'
-import type { ClaimedRun, ClaimReply, ClaimRequest, CommittedOutcome, EngineStore, FlushedOutcome, Peek } from '../core/store.ts'
-import type { Budget } from '../core/tick.ts'
-import { continued, refused } from './committed.ts'
-import type { HandlerSurroundings } from './context.ts'
+import type { ClaimedRun, ClaimReply, ClaimRequest, CommittedOutcome, FlushedOutcome, Peek } from '../core/store.ts'
+import { continued, ended, refused } from './committed.ts'
+import { CANCEL_GRACE_MS, cancelled, Endings } from './endings.ts'
 import { Hand, type InHand, isLeaving } from './hand.ts'
+import type { InvocationParams } from './invocation-params.ts'
 import { LonelyTurns, ROOM_PATIENCE_MS } from './lonely-turns.ts'
 import { Relay, tellsOthers } from './relay.ts'
 import { createTally, type Tally } from './report.ts'
 import { FLUSH_RESERVE_MS, type Stage, startRun } from './start-run.ts'
-
-export interface InvocationParams {
-  readonly store: EngineStore
-  readonly registry: Registry
-  readonly surroundings: HandlerSurroundings
-  readonly budget: Budget
-  /** Database requests sent so far by this store's driver. */
-  readonly requests: () => number
-  readonly random: () => number
-  readonly nowMs: () => number
-  readonly leaseMs: number
-  readonly queues: readonly string[] | null
-}
 
 /** Payload that one claim takes at most, in bytes: a reply of that size fits every host and the HTTP driver's 64 MB. */
 const MAX_CLAIM_BYTES = 8_388_608
@@ -52,6 +38,7 @@ export class Invocation {
   readonly #startedAt: number
   readonly #hand = new Hand()
   readonly #stage: Stage
+  readonly #endings: Endings
   /** Runs with an outcome to send. */
   #outbox: InHand[] = []
   #onWire = 0
@@ -82,6 +69,11 @@ export class Invocation {
     this.#stage = this.#toStage()
     this.#relay = new Relay(params, (told) => {
       if (told > 0) this.#exhausted = false
+      this.#pump()
+    })
+    this.#endings = new Endings(params, (ended, moved) => {
+      this.tally.cancelled += ended
+      if (moved) this.#exhausted = false
       this.#pump()
     })
   }
@@ -139,8 +131,14 @@ export class Invocation {
     this.#pump()
   }
 
+  /** Tells handlers to stop. One that has not done so within the grace is left behind: its run ends, another takes its place. */
   cancel(runIds: readonly string[]): void {
-    for (const id of runIds) this.#hand.find(id)?.abort.abort(new Error('The run was cancelled.'))
+    for (const id of runIds) {
+      const held = this.#hand.find(id)
+      if (!held || held.abort.signal.aborted) continue
+      held.abort.abort(cancelled(id))
+      setTimeout(() => this.#post(held, ended(held.run, 'cancelled')), this.#params.cancelGraceMs ?? CANCEL_GRACE_MS)
+    }
   }
 
   remainingMs(): number {
@@ -171,7 +169,10 @@ export class Invocation {
       if (this.#outbox.length === 0 && this.#onWire > 0 && !this.#lastClaimWasFull) break
       void this.#exchange(claim)
     }
-    if (this.#onWire + this.#hand.size + this.#outbox.length === 0 && !this.#relay.isUnderWay) this.#finish()
+    if (this.#onWire + this.#hand.size + this.#outbox.length > 0 || this.#relay.isUnderWay || this.#endings.isUnderWay) return
+    // a claim whose last run was taken from us has no outcome to ride with
+    if (this.#hand.hasEnded) void this.#exchange(null)
+    else this.#finish()
   }
 
   #nextClaim(): ClaimRequest | null {
@@ -255,13 +256,7 @@ export class Invocation {
   /** Outcomes with statements of the user go alone: what those statements do wrong is that run's failure, nobody else's. */
   #takeOutbox(): InHand[] {
     const alone = this.#outbox.findIndex(({ outcome }) => outcome !== null && outcome.commit.length > 0)
-    if (alone < 0) {
-      const all = this.#outbox
-      this.#outbox = []
-      return all
-    }
-    if (alone === 0) return this.#outbox.splice(0, 1)
-    return this.#outbox.splice(0, alone)
+    return this.#outbox.splice(0, alone < 0 ? this.#outbox.length : Math.max(alone, 1))
   }
 
   #received(claim: ClaimRequest, reply: ClaimReply | null): void {
@@ -274,6 +269,7 @@ export class Invocation {
     if (reply.peek) this.#peek = reply.peek
     if (reply.peek) this.#lonely.noted(reply.peek)
     if (claim.alone && !reply.runs.some((run) => run.losses > 0)) this.#lonely.cameToNothing()
+    if (reply.peek?.endingDue && !this.#stopping) this.#endings.start()
     if (reply.peek && !reply.peek.more && !this.#poked) this.#exhausted = true
     if (reply.runs.length > 0) {
       this.#emptyClaims = 0
@@ -315,13 +311,17 @@ export class Invocation {
 
   async #heartbeat(run: ClaimedRun, leaseMs: number): Promise<void> {
     const reply = await this.#params.store.keep([run], leaseMs)
-    if (reply.lostClaims.length === 0 && reply.lostRuns.length === 0) return this.cancel(reply.cancelRequested)
+    if (reply.lostClaims.length === 0 && reply.lostRuns.length === 0) {
+      this.cancel(reply.cancelRequested)
+      if (reply.cancelRequested.includes(run.id)) throw cancelled(run.id)
+      return
+    }
     this.lose([run.id])
     throw new PawlError('lost_ownership', `Run ${run.id} is no longer owned by this invocation: its lease has lapsed.`)
   }
 
   #post(held: InHand, outcome: CommittedOutcome): void {
-    if (!this.#hand.holds(held)) return
+    if (!this.#hand.holds(held) || held.outcome !== null) return
     this.#hand.conclude(held, outcome)
     this.#outbox.push(held)
     if (this.#reading) return

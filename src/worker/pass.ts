@@ -1,5 +1,6 @@
 import type { TickReport } from '../core/tick.ts'
-import { Invocation, type InvocationParams } from './invocation.ts'
+import { Invocation } from './invocation.ts'
+import type { InvocationParams } from './invocation-params.ts'
 import { keepLeases } from './lease.ts'
 import { toReport } from './report.ts'
 import { declareTriggers, fireDueSchedules } from './schedules.ts'
@@ -140,9 +141,10 @@ function invocationParams(options: TickerOptions): InvocationParams {
     budget,
     requests,
     leaseMs = DEFAULT_LEASE_MS,
+    cancelGraceMs,
     queues,
     random = Math.random,
     nowMs = Date.now,
   } = options
-  return { store, registry, surroundings, budget, requests, leaseMs, queues: queues ?? null, random, nowMs }
+  return { store, registry, surroundings, budget, requests, leaseMs, cancelGraceMs, queues: queues ?? null, random, nowMs }
 }

@@ -1,6 +1,6 @@
 import { isTerminal } from '../core/status.ts'
 import type { CommittedOutcome } from '../core/store.ts'
-import type { InvocationParams } from './invocation.ts'
+import type { InvocationParams } from './invocation-params.ts'
 
 /** Requests kept back for the last flush and what it may have to send again. */
 const RESERVE_REQUESTS = 4

@@ -3,7 +3,7 @@ import type { ClaimedRun, CommittedOutcome } from '../core/store.ts'
 import { asContinuation, ended, released } from './committed.ts'
 import { executeStep } from './execute.ts'
 import type { InHand } from './hand.ts'
-import type { InvocationParams } from './invocation.ts'
+import type { InvocationParams } from './invocation-params.ts'
 import { toLeaseMs } from './lease.ts'
 import { loadSatellites } from './satellites.ts'
 

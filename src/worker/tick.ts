@@ -14,6 +14,8 @@ export interface TickerOptions {
   readonly requests: () => number
   /** How long a claim lasts without a heartbeat, in milliseconds. Default 30 s: how late a killed run is taken up again. */
   readonly leaseMs?: number | undefined
+  /** How long a handler may go on once its run was cancelled before it is left behind, in milliseconds. Default 1 s. */
+  readonly cancelGraceMs?: number | undefined
   /** Only runs of these queues. Default: all. */
   readonly queues?: readonly string[] | undefined
   /** In [0, 1). For tests. */

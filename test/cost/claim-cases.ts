@@ -1,8 +1,11 @@
 import type { Statement } from '../../src/core/database.ts'
 import { decideReceipts, dropUnborn, readAdmissions } from '../../src/db/statements/admit-runs.ts'
-import { cancelRun, lockFamily, retakeKey, retryRun } from '../../src/db/statements/change-runs.ts'
+import { endCascades, followParents } from '../../src/db/statements/cascade.ts'
+import { retakeKey, retryRun } from '../../src/db/statements/change-runs.ts'
 import { claimRuns, recoverClaim } from '../../src/db/statements/claim-runs.ts'
+import { findEndings, judgeDeadlines } from '../../src/db/statements/deadlines.ts'
 import { deliverSignal, forgetReceipt, readReceipt } from '../../src/db/statements/deliver-signals.ts'
+import { endRequested, lockFamilies, requestCancel, tryLockFamilies } from '../../src/db/statements/end-runs.ts'
 import { handOver, releaseGates } from '../../src/db/statements/gates.ts'
 import { ensureLanes } from '../../src/db/statements/insert-runs.ts'
 import { dropLapsedClaims, endSolitude, extendClaims, readClaimed, rescueLost } from '../../src/db/statements/keep-claims.ts'
@@ -295,29 +298,48 @@ const admitting: readonly Case[] = [
   { name: 'forget_receipt', statement: forgetReceipt(S, receipt), indexes: ['receipts_pkey'] },
 ]
 
-const changing: readonly Case[] = [
-  { name: 'lock_family', statement: lockFamily(S, { id: idOf('running', 7) }), indexes: ['runs_pkey'] },
-  { name: 'cancel_run', statement: cancelRun(S, { ...target, by: 'ann' }), indexes: ['ready_order_key', 'runs_pkey'] },
+/** A cancellation of those runs as far as it goes before the run is ended. */
+const requested = (ids: readonly string[]) => [lockFamilies(S, { ids }), requestCancel(S, { ...scope, ids, cancellation: '{}' })]
+/** The same to its end. */
+const cancelled = (ids: readonly string[]) => [...requested(ids), endRequested(S, { now, ids })]
+
+const ending: readonly Case[] = [
+  { name: 'lock_families', statement: lockFamilies(S, { ids: [idOf('running', 7)] }), indexes: ['runs_pkey'] },
+  { name: 'try_lock_families', statement: tryLockFamilies(S, { ids: idsOf('due', 1, 500) }), indexes: ['runs_pkey'] },
   {
-    name: 'cancel_run that is due',
-    statement: cancelRun(S, { ...scope, id: idOf('due', 500), by: null }),
-    indexes: ['ready_order_key', 'runs_pkey'],
-  },
-  {
-    name: 'retake_key',
-    before: [cancelRun(S, { ...target, by: null })],
-    statement: retakeKey(S, target),
+    name: 'request_cancel',
+    statement: requestCancel(S, { ...scope, ids: [target.id], cancellation: '{}' }),
     indexes: ['runs_pkey'],
   },
   {
+    name: 'end_requested',
+    before: requested([target.id]),
+    statement: endRequested(S, { now, ids: [target.id] }),
+    indexes: ['ready_order_key', 'runs_pkey'],
+  },
+  {
+    name: 'end_requested of many that are due',
+    before: requested(idsOf('due', 1, 500)),
+    statement: endRequested(S, { now, ids: idsOf('due', 1, 500) }),
+    indexes: ['ready_order_key', 'runs_pkey'],
+  },
+  { name: 'find_endings', statement: findEndings(S, { now, environment, limit: 500 }), indexes: ['runs_deadline_idx'] },
+  { name: 'judge_deadlines', statement: judgeDeadlines(S, { now, ids: idsOf('due', 1, 500) }), indexes: ['runs_pkey'] },
+  { name: 'follow_parents', statement: followParents(S, { now, ids: idsOf('due', 1, 500) }), indexes: ['runs_pkey'] },
+  { name: 'end_cascades', statement: endCascades(S, { parentIds: [target.id] }), indexes: [] },
+]
+
+const changing: readonly Case[] = [
+  { name: 'retake_key', before: cancelled([target.id]), statement: retakeKey(S, target), indexes: ['runs_pkey'] },
+  {
     name: 'retry_run',
-    before: [cancelRun(S, { ...target, by: null })],
+    before: cancelled([target.id]),
     statement: retryRun(S, { ...target, maxAttempts: null }),
     indexes: ['runs_pkey', UNIQUES],
   },
   {
     name: 'release_keys_again',
-    before: [cancelRun(S, { ...target, by: null })],
+    before: cancelled([target.id]),
     statement: releaseKeysAgain(S, { now, ids: [target.id] }),
     indexes: ['runs_pkey', 'uniques_run_idx'],
   },
@@ -348,4 +370,4 @@ const keeping: readonly Case[] = [
   { name: 'read_blocked_gates', statement: readBlockedGates(S, { environment, limit: 1_000 }), indexes: ['runs_blocked_idx'] },
 ]
 
-export const cases: readonly Case[] = [...claiming, ...settling, ...admitting, ...changing, ...keeping]
+export const cases: readonly Case[] = [...claiming, ...settling, ...admitting, ...ending, ...changing, ...keeping]

@@ -19,6 +19,7 @@ export interface EngineOptions {
   readonly budget?: Partial<Budget>
   readonly environment?: string
   readonly leaseMs?: number
+  readonly cancelGraceMs?: number
   readonly logger?: Logger
   /** Several engines over one database: pass the first one's. */
   readonly on?: FreshDatabase
@@ -92,6 +93,7 @@ export async function startEngine(options: EngineOptions): Promise<TestEngine> {
     budget: { ...TEST_BUDGET, ...budget },
     requests: () => database.requests,
     leaseMs,
+    cancelGraceMs: options.cancelGraceMs,
     queues: options.only,
     nowMs: options.nowMs,
     random: options.random,

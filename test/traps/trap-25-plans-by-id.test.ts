@@ -2,9 +2,12 @@ import { expect, onTestFinished, test } from 'vitest'
 import type { Statement } from '../../src/core/database.ts'
 import { decideReceipts, dropUnborn, readAdmissions } from '../../src/db/statements/admit-runs.ts'
 import { applyOutcomes } from '../../src/db/statements/apply-outcomes.ts'
-import { cancelRun, lockFamily, retakeKey, retryRun } from '../../src/db/statements/change-runs.ts'
+import { endCascades, followParents } from '../../src/db/statements/cascade.ts'
+import { retakeKey, retryRun } from '../../src/db/statements/change-runs.ts'
 import { recoverClaim } from '../../src/db/statements/claim-runs.ts'
+import { findEndings, judgeDeadlines } from '../../src/db/statements/deadlines.ts'
 import { deliverSignal } from '../../src/db/statements/deliver-signals.ts'
+import { endRequested, lockFamilies, requestCancel, tryLockFamilies } from '../../src/db/statements/end-runs.ts'
 import { releaseGates } from '../../src/db/statements/gates.ts'
 import { holdMismatched } from '../../src/db/statements/hold-runs.ts'
 import { dropLapsedClaims, extendClaims, readClaimed } from '../../src/db/statements/keep-claims.ts'
@@ -55,8 +58,14 @@ const STATEMENTS: readonly Statement[] = [
     untils: each(null),
   }),
   lockRuns(S, { ids }),
-  lockFamily(S, { id }),
-  cancelRun(S, { ...scope, id, by: null }),
+  lockFamilies(S, { ids }),
+  tryLockFamilies(S, { ids }),
+  requestCancel(S, { ...scope, ids, cancellation: '{}' }),
+  endRequested(S, { now: null, ids }),
+  findEndings(S, { now: null, environment: 'production', limit: 100 }),
+  judgeDeadlines(S, { now: null, ids }),
+  followParents(S, { now: null, ids }),
+  endCascades(S, { parentIds: ids }),
   retakeKey(S, { ...scope, id }),
   retryRun(S, { ...scope, id, maxAttempts: null }),
   resolveRun(S, {

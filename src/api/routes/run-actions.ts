@@ -2,7 +2,7 @@ import type { ResolveCall } from '../../core/resolution.ts'
 import type { ApiRequest } from '../api-context.ts'
 import { readBody } from '../body.ts'
 import { readIdempotencyKey, refuseQuery } from '../query.ts'
-import { emptyBody, RESOLVE_FIELDS, RETRY_FIELDS, resolveBody, retryBody } from '../requests.ts'
+import { CANCEL_FIELDS, cancelBody, RESOLVE_FIELDS, RETRY_FIELDS, resolveBody, retryBody } from '../requests.ts'
 import { json } from '../respond.ts'
 import { addRoute, kick, type Routing } from '../routing.ts'
 import { callerOf, idOf, located } from './runs.ts'
@@ -17,9 +17,9 @@ export function addRunActionRoutes(routing: Routing): void {
 async function cancel(request: ApiRequest): Promise<Response> {
   const { http, api, access } = request
   refuseQuery(http)
-  await readBody(http, emptyBody)
-  const answer = await api.calls.cancel(idOf(request), callerOf(access))
-  if (answer.did === 'cancelled') kick(api)
+  const { reason } = await readBody(http, cancelBody)
+  const answer = await located(api.calls.cancel(idOf(request), { ...callerOf(access), reason }), CANCEL_FIELDS)
+  if (answer.did === 'cancelled' || answer.children) kick(api)
   return json(200, answer, forgetRun(answer.id))
 }
 

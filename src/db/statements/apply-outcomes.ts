@@ -1,3 +1,4 @@
+import { CUT_WAIT } from './end-runs.ts'
 import { defineStatement, kindsOf } from './statement.ts'
 
 /** One committed transition of a claimed run each. Arrays of the same length; a shorter or empty one means null for the rest. */
@@ -29,6 +30,11 @@ export interface ApplyOutcomesParams {
 
 const AT = 'coalesce($1::timestamptz, now())'
 
+/** A request to end came before the outcome, which is not one that stands all the same. */
+const CUT = 'r.cancel_requested_at IS NOT NULL AND NOT k.firm'
+/** What such a run ends with: the request, as it was written. */
+const CANCELLED = `coalesce(r.cancellation, '{"code": "cancelled", "message": "The run was cancelled.", "cause": "cancelled"}'::jsonb)`
+
 /**
  * Commits outcomes of claimed runs, each under its guard (run, claim, seq) and only while the claim's lease lasts. What hangs off an
  * outcome in later statements of the batch finds it by its history row, written here. Answers only the exceptions: rows that were
@@ -53,8 +59,8 @@ kinds AS (
 applied AS (
   UPDATE ${s}.runs r
   SET seq = r.seq + 1,
-      status = CASE WHEN k.firm OR r.cancel_requested_at IS NULL THEN CASE WHEN k.status = 'running' AND r.hold IS NOT NULL THEN 'pending' ELSE k.status END ELSE 'cancelled' END,
-      notable = CASE WHEN k.firm OR r.cancel_requested_at IS NULL THEN k.notable ELSE 'cancelled' END,
+      status = CASE WHEN ${CUT} THEN 'cancelled' WHEN k.status = 'running' AND r.hold IS NOT NULL THEN 'pending' ELSE k.status END,
+      notable = CASE WHEN ${CUT} THEN 'cancelled' ELSE k.notable END,
       claimed_by = CASE WHEN k.status = 'running' AND r.cancel_requested_at IS NULL AND r.hold IS NULL THEN r.claimed_by END,
       available_at = CASE
         WHEN k.final OR k.outcome IN ('release', 'continue', 'hold') THEN r.available_at
@@ -68,7 +74,8 @@ applied AS (
         WHEN ($14::float8[])[o.n] IS NULL OR k.status = 'pending' AND ($14::float8[])[o.n] <= 0 THEN NULL
         ELSE ${AT} + make_interval(secs => ($14::float8[])[o.n] / 1000)
       END,
-      finished_at = CASE WHEN k.final OR NOT k.firm AND r.cancel_requested_at IS NOT NULL THEN ${AT} END,
+      finished_at = CASE WHEN k.final OR ${CUT} THEN ${AT} END,
+      deadline_at = CASE WHEN NOT k.final AND NOT (${CUT}) THEN r.deadline_at END,
       updated_at = ${AT},
       step = coalesce(k.step, r.step),
       visit = r.visit + k.progress::int,
@@ -83,16 +90,17 @@ applied AS (
       payload_bytes = coalesce(($17::int[])[o.n], r.payload_bytes),
       state = CASE WHEN ($11::text[])[o.n] IS NULL THEN r.state ELSE ($11::text[])[o.n]::jsonb END,
       result = ($12::text[])[o.n]::jsonb,
-      error = CASE WHEN ($13::text[])[o.n] IS NOT NULL THEN ($13::text[])[o.n]::jsonb WHEN k.outcome IN ('snooze', 'release') THEN r.error END
+      hold_detail = CASE WHEN k.outcome IN ('wait', 'join') AND ${CUT} THEN ${CUT_WAIT} ELSE r.hold_detail END,
+      error = CASE WHEN ${CUT} OR k.outcome = 'cancel' THEN ${CANCELLED} WHEN ($13::text[])[o.n] IS NOT NULL THEN ($13::text[])[o.n]::jsonb WHEN k.outcome IN ('snooze', 'release') THEN r.error END
   FROM unnest((SELECT $2::uuid[]), (SELECT $3::int[])) WITH ORDINALITY AS o(id, kind, n), kinds k
   WHERE k.kind = coalesce(o.kind, 1) AND k.alive AND r.id = o.id AND r.seq = k.seq AND r.claimed_by = k.claim_id AND r.status = 'running'
   RETURNING r.id, r.environment_id, r.awaited AND r.finished_at IS NOT NULL AS tells, r.seq, r.visit - k.progress::int AS visit, r.status, k.status AS asked, k.outcome, k.attempt, o.n, k.claim_id, k.from_step, r.updated_at,
-    r.lane_id, r.losses, r.priority, r.available_at, r.position, r.status = 'pending' AND r.timer_at IS NULL AND r.hold IS NULL AS due
+    CASE WHEN r.status = 'cancelled' THEN r.error END AS cancelled, r.lane_id, r.losses, r.priority, r.available_at, r.position, r.status = 'pending' AND r.timer_at IS NULL AND r.hold IS NULL AS due
 ),
 recorded AS (
   INSERT INTO ${s}.history (run_id, seq, visit, attempt, claimed_by, started_at, finished_at, step, outcome, error)
   SELECT a.id, a.seq, a.visit, a.attempt, a.claim_id, a.updated_at - make_interval(secs => ($16::float8[])[a.n] / 1000), a.updated_at, a.from_step,
-    CASE WHEN a.status = a.asked OR a.status = 'pending' THEN a.outcome ELSE 'cancel' END, ($13::text[])[a.n]::jsonb
+    CASE WHEN a.status = a.asked OR a.status = 'pending' THEN a.outcome ELSE 'cancel' END, coalesce(a.cancelled, ($13::text[])[a.n]::jsonb)
   FROM applied a
 ),
 windowed AS (

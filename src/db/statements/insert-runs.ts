@@ -81,7 +81,7 @@ export interface InsertRunsParams {
   /** Units of the gates of one run, parallel to them, joined by commas. */
   readonly gateUnits: readonly (string | null)[]
   readonly policies: readonly (string | null)[]
-  /** When the first deadline has to be looked at: milliseconds from now. */
+  /** When the first deadline has to be looked at: milliseconds from when the run is due. */
   readonly deadlinesMs: readonly (number | null)[]
   /** The runs bear the nonce: an id is the caller's, or a receipt is decided by whether the run is new. */
   readonly marked: boolean
@@ -184,7 +184,7 @@ inserted AS (
   SELECT i.id, i.at, i.at, greatest(i.scheduled, i.at), CASE WHEN i.scheduled > i.at THEN i.scheduled END, i.scheduled, k.lane_id, k.environment_id, k.priority, k.max_attempts,
     i.payload_bytes, k.retention_seconds, k.failed_retention_seconds, 'pending', i.parent_id, i.parent_join_seq, i.child_index, k.step, i.key,
     CASE WHEN i.gates IS NOT NULL THEN string_to_array(i.gates, E'\\x1e') END, CASE WHEN i.tags IS NOT NULL THEN string_to_array(i.tags, E'\\x1f') END,
-    i.headers::jsonb, i.origin::jsonb, i.input::jsonb, i.state::jsonb, string_to_array(i.gate_units, ',')::int[], i.policy::jsonb, i.at + make_interval(secs => i.deadline_ms / 1000), $33::uuid
+    i.headers::jsonb, i.origin::jsonb, i.input::jsonb, i.state::jsonb, string_to_array(i.gate_units, ',')::int[], i.policy::jsonb, greatest(i.scheduled, i.at) + make_interval(secs => i.deadline_ms / 1000), $33::uuid
   FROM items i JOIN kinds k ON k.kind = coalesce(i.kind, 1)
   WHERE ${admissible(s)}
   ORDER BY i.ordinal

@@ -63,7 +63,7 @@ export interface RescueLostParams {
  * Takes back runs whose claim has lapsed: one loss each, then back into the window, behind the others, where a run with a loss is claimed
  * alone. A run that was lost alone pauses first, longer each time: if it is what kills its host, others get their turn. Bounded, oldest
  * lease first, SKIP LOCKED. The loss is nobody's transition in history: under the old claim it would pass for the outcome that comes too
- * late. The slots they held are given back at once; a run whose counter somebody else has locked is left to the next pass, since a
+ * late. One that had been asked to stop is left to `end_requested`, due at once. The slots they held are given back at once; a run whose counter somebody else has locked is left to the next pass, since a
  * claim, with which this rides, never waits. The claim goes when none of its runs is left.
  *
  * A run whose agreed replays (`maxReplays`) are used up becomes uncertain here, whatever code is running: no build has to know of it.
@@ -102,7 +102,9 @@ rescued AS (
   UPDATE ${s}.runs r
   SET status = CASE WHEN h.uncertain THEN 'uncertain' ELSE 'pending' END::${s}.run_status, notable = CASE WHEN h.uncertain THEN 'uncertain'::${s}.run_status END,
       claimed_by = NULL, seq = r.seq + 1, losses = r.losses + 1, lonely_losses = r.lonely_losses + h.lonely::int, updated_at = clock.at,
-      available_at = clock.at, timer_at = CASE WHEN h.lonely AND NOT h.uncertain THEN clock.at + make_interval(secs => ${LONELY_PAUSE_SECONDS} * power(${LONELY_PAUSE_FACTOR}, least(r.lonely_losses, 5))) END,
+      available_at = clock.at,
+      deadline_at = CASE WHEN r.cancel_requested_at IS NULL OR h.uncertain THEN r.deadline_at ELSE clock.at END,
+      timer_at = CASE WHEN h.lonely AND NOT h.uncertain AND r.cancel_requested_at IS NULL THEN clock.at + make_interval(secs => ${LONELY_PAUSE_SECONDS} * power(${LONELY_PAUSE_FACTOR}, least(r.lonely_losses, 5))) END,
       error = CASE WHEN h.uncertain THEN ${ABANDONED} ELSE r.error END,
       uncertainty = CASE WHEN h.uncertain THEN jsonb_build_object('since', ${instantText('clock.at')}, 'by', 'abandoned', 'step', r.step, 'visit', r.visit,
         'attempt', r.failures + r.losses + 1, 'reason', ${ABANDONED}->>'message',
@@ -110,7 +112,7 @@ rescued AS (
         ELSE r.uncertainty END
   FROM clock, given h
   WHERE r.ctid = ANY (ARRAY(SELECT x.place FROM given x)) AND h.id = r.id AND r.status = 'running'
-  RETURNING r.id, r.seq, r.visit, r.failures, r.losses, r.step, r.gates, r.environment_id, r.lane_id, r.priority, r.available_at, r.position, r.hold, r.timer_at, r.updated_at, r.status, r.error
+  RETURNING r.id, r.seq, r.visit, r.failures, r.losses, r.step, r.gates, r.environment_id, r.lane_id, r.priority, r.available_at, r.position, r.hold, r.timer_at, r.cancel_requested_at, r.updated_at, r.status, r.error
 ),
 recorded AS (
   INSERT INTO ${s}.history (run_id, seq, visit, attempt, claimed_by, started_at, finished_at, step, outcome, error)
@@ -119,7 +121,8 @@ recorded AS (
 ),
 windowed AS (
   INSERT INTO ${s}.ready (lane_id, priority, available_at, position, run_id)
-  SELECT -x.lane_id, x.priority, x.available_at, x.position, x.id FROM rescued x WHERE x.status = 'pending' AND x.hold IS NULL AND x.timer_at IS NULL
+  SELECT -x.lane_id, x.priority, x.available_at, x.position, x.id FROM rescued x
+  WHERE x.status = 'pending' AND x.hold IS NULL AND x.timer_at IS NULL AND x.cancel_requested_at IS NULL
   ON CONFLICT DO NOTHING
 ),
 freed AS (

@@ -16,8 +16,8 @@ const servable = (s: string) => `JOIN ${s}.lanes l ON l.id = abs(w.lane_id)
 
 /**
  * What is left, read without locks: an empty SKIP LOCKED claim proves nothing. `more`: something this build can run is in the window
- * (or due and not yet promoted); `lonely` and `others`: whether some of what is
- * in the window must be claimed alone, and whether some need not. `next_at`: the earliest timer, lease or schedule.
+ * (or due and not yet promoted), or is to be ended (`ending_due`); `lonely` and `others`: whether some of what is
+ * in the window must be claimed alone, and whether some need not. `next_at`: the earliest timer, lease, schedule or deadline.
  */
 export const peekNext = defineStatement<PeekNextParams>(
   'peek_next',
@@ -52,14 +52,19 @@ due AS MATERIALIZED (
       WHERE r.environment_id = (SELECT id FROM environment) AND r.timer_at IS NOT NULL ORDER BY r.timer_at LIMIT 1) AS timer,
     (SELECT c.lease_until FROM ${s}.claims c WHERE c.environment_id = (SELECT id FROM environment) ORDER BY c.lease_until LIMIT 1) AS lease,
     (SELECT c.next_at FROM ${s}.schedules c
-      WHERE c.environment_id = (SELECT id FROM environment) AND c.enabled AND c.next_at IS NOT NULL ORDER BY c.next_at LIMIT 1) AS slot
+      WHERE c.environment_id = (SELECT id FROM environment) AND c.enabled AND c.next_at IS NOT NULL ORDER BY c.next_at LIMIT 1) AS slot,
+    least(
+      (SELECT r.deadline_at FROM ${s}.runs r
+        WHERE r.environment_id = (SELECT id FROM environment) AND r.deadline_at IS NOT NULL ORDER BY r.deadline_at LIMIT 1),
+      (SELECT c.created_at FROM ${s}.cascades c WHERE c.environment_id = (SELECT id FROM environment) ORDER BY c.created_at LIMIT 1)) AS ending
 )
 SELECT
-  coalesce(d.timer <= d.now, false) OR coalesce(d.lease <= d.now, false) OR f.others OR f.lonely AS more,
+  coalesce(d.timer <= d.now, false) OR coalesce(d.lease <= d.now, false) OR coalesce(d.ending <= d.now, false) OR f.others OR f.lonely AS more,
   f.lonely, f.others,
-  ${epochMs('least(d.timer, d.lease, d.slot)')} AS next_at,
+  ${epochMs('least(d.timer, d.lease, d.slot, d.ending)')} AS next_at,
   ${epochMs('d.now')} AS now,
   coalesce(d.slot <= d.now, false) AS schedule_due,
+  coalesce(d.ending <= d.now, false) AS ending_due,
   coalesce((SELECT e.upkeep_at <= d.now FROM ${s}.environments e WHERE e.name = $2::text), false) AS upkeep_due,
   EXISTS (SELECT FROM ${s}.outbox o WHERE o.environment_id = (SELECT id FROM environment)) AS relay_due,
   m.min_build

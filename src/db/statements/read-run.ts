@@ -19,7 +19,7 @@ const AVAILABLE_AT = `CASE WHEN r.status = 'pending' THEN coalesce(r.timer_at, r
 /** Columns of a run (`r`) and its lane (`l`) that are small whatever the run is. */
 const FACTS = `
   r.id, l.tenant, l.definition, l.version, l.queue, r.status, CASE WHEN r.finished_at IS NULL THEN r.hold END AS hold, r.hold_detail, r.step, r.seq, r.visit, ${ATTEMPT} AS attempt,
-  r.max_attempts, r.snoozes, r.losses, r.priority, r.awaits, r.join_remaining, r.timed_out, r.blocked_on, r.key, r.tags, r.origin, r.parent_id, r.position,
+  r.max_attempts, r.snoozes, r.losses, r.priority, r.awaits, r.join_remaining, r.timed_out, r.blocked_on, r.key, r.tags, r.origin, r.parent_id, r.position, r.cancellation,
   ${epochMs('r.created_at')} AS created_at, ${epochMs('r.updated_at')} AS updated_at, ${epochMs('r.scheduled_for')} AS scheduled_for,
   ${epochMs(AVAILABLE_AT)} AS available_at, ${epochMs('r.finished_at')} AS finished_at, ${epochMs('r.cancel_requested_at')} AS cancel_requested_at`
 

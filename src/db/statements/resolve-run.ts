@@ -38,7 +38,7 @@ export interface ResolveRunParams extends OneRunParams {
 }
 
 /**
- * Ends an uncertain run as a person says, or starts its step again. After `lockFamily`. A decision is known by its id, also of those
+ * Ends an uncertain run as a person says, or starts its step again. After `lockFamilies`. A decision is known by its id, also of those
  * made when the run was uncertain before: `same` says that this very command was carried out already, `other` that another one bears its id.
  * A replay is the same visit, so the handler has the same idempotency key; it is refused once the run's cancellation was requested. No row:
  * no such run of this tenant.
