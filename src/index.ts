@@ -31,7 +31,7 @@ export type {
 } from './client/typed-calls.ts'
 export { createPawl } from './compose.ts'
 export type { BatchStatement, CallerTransaction } from './core/caller-transaction.ts'
-export type { EmitCall, EmitResult, SignalResult, SpawnCall, SpawnItem, SpawnResult } from './core/calls.ts'
+export type { EmitCall, EmitResult, Reconciled, SignalResult, SpawnCall, SpawnItem, SpawnResult } from './core/calls.ts'
 export type { ChildResult, Inbox, JobContext, RunInfo, StepContext } from './core/context.ts'
 export {
   type Database,

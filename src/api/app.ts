@@ -9,6 +9,7 @@ import { addExplainRoutes } from './routes/explain.ts'
 import { addHookRoutes } from './routes/hooks.ts'
 import { addOperationRoutes } from './routes/operations.ts'
 import { addPauseRoutes } from './routes/pauses.ts'
+import { addReceiptRoutes } from './routes/receipts.ts'
 import { addRunActionRoutes } from './routes/run-actions.ts'
 import { addRunRoutes } from './routes/runs.ts'
 import { addSignalRoutes } from './routes/signals.ts'
@@ -27,6 +28,7 @@ export function createApi(resolve: ResolveApiContext): Hono {
   addExplainRoutes(routing)
   addSignalRoutes(routing)
   addEventRoutes(routing)
+  addReceiptRoutes(routing)
   addOperationRoutes(routing)
   addApiKeyRoutes(routing)
   addHookRoutes(routing)

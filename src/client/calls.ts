@@ -13,6 +13,7 @@ import { resolveRun, retry } from './deciding.ts'
 import { emitEvent } from './events.ts'
 import { signalReceipt, spawnReceipt } from './idempotency.ts'
 import { createOperatingCalls } from './operating.ts'
+import { reconcile } from './reconcile.ts'
 import { checkSignal } from './signal-check.ts'
 import { createSpawnBatcher, isRefusedData, type Settled, spawnBatch, toBatches } from './spawn-batches.ts'
 import { type CreateCallsOptions, explained, notFound, readRun, type Surroundings, tenantOf } from './surroundings.ts'
@@ -45,6 +46,7 @@ export function createCalls(options: CreateCallsOptions): Calls {
     cancel: (id, caller) => cancel(around, id, caller),
     retry: (id, options, caller) => retry(around, id, options ?? {}, caller, spawn),
     resolve: (id, call, caller) => resolveRun(around, id, call, caller),
+    reconcile: (key, caller) => reconcile(around, key, caller),
     ...createOperatingCalls(around),
     getRun,
     waitForRun: (id, waitMs, caller, signal) => waitUntilStill(() => getRun(id, caller), waitMs, pacing, signal),

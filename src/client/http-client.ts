@@ -1,4 +1,4 @@
-import type { EmitResult, RetryCall, RetryResult, SignalResult, SpawnItem, SpawnResult } from '../core/calls.ts'
+import type { EmitResult, Reconciled, RetryCall, RetryResult, SignalResult, SpawnItem, SpawnResult } from '../core/calls.ts'
 import type { InputOf, ResultOf } from '../core/definition.ts'
 import { type Duration, fromMs, toMs } from '../core/duration.ts'
 import { notAllowed, type PawlError } from '../core/errors.ts'
@@ -169,6 +169,8 @@ export interface HttpClient<P extends PawlTypes> extends OperationsClient {
   ): Promise<Page<HistoryEntry>>
   /** Ends a run, or asks a running one to end. Idempotent; says what it did. */
   cancel(id: string, options?: { readonly reason?: string | undefined }): Promise<CancelAnswer>
+  /** What a spawn or a signal under that key came to; see `reconcile` of a pawl. Needs the scope `runs:read`. Throws not_found. */
+  reconcile(options: { readonly idempotencyKey: string }): Promise<Reconciled>
   /** In place, or its input once more as a run of its own. */
   retry(id: string, options?: RetryCall): Promise<RetryResult>
   /** What a person decided about an uncertain run. Idempotent by the decision's id. */
@@ -201,6 +203,10 @@ export function createClient<P extends PawlTypes>(options: CreateClientOptions):
       }),
     cancel: (id: string, body?: { reason?: string }) =>
       change(over, id, { verb: 'cancel', asked: 'Cancelling', body, repeatable: true }),
+    reconcile: async ({ idempotencyKey }: { idempotencyKey: string }) => ({
+      ...((await read(over, `/v1/receipts/${encodeURIComponent(idempotencyKey)}`, 'Reconciling', {})) as object),
+      replayed: true,
+    }),
     retry: (id: string, { idempotencyKey, ...body }: RetryCall = {}) =>
       change(over, id, { verb: 'retry', asked: 'Retrying', body, idempotencyKey, repeatable: idempotencyKey !== undefined }),
     resolve: (id: string, body: ResolveCall) => change(over, id, { verb: 'resolve', asked: 'Resolving', body, repeatable: true }),

@@ -1,5 +1,6 @@
 /** One exchange with the HTTP API: problem documents become PawlErrors, and a lost reply says that it is one. */
-import { ERROR_CODES, type ErrorCode, type ErrorItem, notAllowed, PawlError } from '../core/errors.ts'
+import { isConnectFailure } from '../core/connect-failures.ts'
+import { ERROR_CODES, type ErrorCode, type ErrorItem, isPawlError, notAllowed, PawlError } from '../core/errors.ts'
 
 /** Times a repeatable request is sent again after a 503. */
 const MAX_REPEATS = 2
@@ -36,19 +37,39 @@ export interface HttpAnswer {
   readonly replayed: boolean
 }
 
-/** Sends one request and reads its answer. Throws PawlError for everything that is not a success. */
+/**
+ * Sends one request and reads its answer; a repeatable one again, twice at most, after a 503 that says when and after a connection that
+ * broke. Throws PawlError for everything that is not a success: once a reply was lost, what leaves open whether it happened is
+ * `unknown_outcome`, also when the last attempt surely never left.
+ */
 export async function exchange(options: HttpExchangeOptions, request: HttpRequest): Promise<HttpAnswer> {
   const url = toUrl(options.url, request)
+  let isLost = false
   for (let repeats = 0; ; repeats += 1) {
-    const response = await send(options, request, url)
-    const text = await readText(response, request)
-    if (response.ok) return { status: response.status, body: parseAnswer(text, request), replayed: isReplayed(response) }
-    const error = toError(response, text, request)
-    const { retryAfterMs } = error
-    const again = response.status === 503 && request.repeatable && repeats < MAX_REPEATS
-    if (!again || retryAfterMs === undefined || retryAfterMs > MAX_REPEAT_AFTER_MS) throw error
-    await options.pause(retryAfterMs)
+    try {
+      return await exchangeOnce(options, request, url)
+    } catch (error) {
+      if (!isPawlError(error)) throw error
+      isLost ||= error.code === 'unknown_outcome'
+      const { retryAfterMs } = error
+      const again = error.status === 503 && request.repeatable && repeats < MAX_REPEATS
+      if (!again || retryAfterMs === undefined || retryAfterMs > MAX_REPEAT_AFTER_MS) {
+        throw isLost && leavesOpen(error) ? lost(request, error) : error
+      }
+      await options.pause(retryAfterMs)
+    }
   }
+}
+
+function leavesOpen({ code, kind }: PawlError): boolean {
+  return code !== 'unknown_outcome' && (kind === 'unreachable' || kind === 'contended')
+}
+
+async function exchangeOnce(options: HttpExchangeOptions, request: HttpRequest, url: string): Promise<HttpAnswer> {
+  const response = await send(options, request, url)
+  const text = await readText(response, request)
+  if (!response.ok) throw toError(response, text, request)
+  return { status: response.status, body: parseAnswer(text, request), replayed: isReplayed(response) }
 }
 
 function isReplayed(response: Response): boolean {
@@ -72,7 +93,7 @@ async function send(options: HttpExchangeOptions, request: HttpRequest, url: str
   try {
     return await options.fetch(url, { method: request.method, headers, body, signal, redirect: 'error' })
   } catch (cause) {
-    throw lost(request, cause)
+    throw isConnectFailure(cause) ? unreachable(request, cause) : lost(request, cause)
   }
 }
 
@@ -92,14 +113,28 @@ async function readText(response: Response, request: HttpRequest): Promise<strin
   }
 }
 
-/** Nothing tells whether the request arrived, so a write may or may not have happened. */
-function lost({ method, asked, repeatable }: HttpRequest, cause: unknown): PawlError {
-  const why = cause instanceof Error ? cause.message : String(cause)
-  if (method === 'GET') return new PawlError('database_unreachable', `${asked}: the API cannot be reached (${why}).`, { cause })
+/** A repeatable request is sent again that long after its connection broke, in milliseconds. */
+const AFTER_BROKEN_MS = 500
+
+/** Nothing tells whether the request arrived, so a write may or may not have happened. One that timed out is not sent again: its time is over. */
+function lost(request: HttpRequest, cause: unknown): PawlError {
+  const { method, asked, repeatable } = request
+  if (method === 'GET') return unreachable(request, cause)
   const remedy = repeatable
     ? 'Ask again with the same id or idempotency key: what was written is answered.'
     : 'Look before asking again; an id or an idempotency key makes it safe.'
-  return new PawlError('unknown_outcome', `${asked}: no reply (${why}), so it may or may not have happened. ${remedy}`, { cause })
+  const detail = `${asked}: no reply (${reasonOf(cause)}), so it may or may not have happened. ${remedy}`
+  const isTimeout = cause instanceof Error && cause.name === 'TimeoutError'
+  return new PawlError('unknown_outcome', detail, { retryAfterMs: isTimeout ? undefined : AFTER_BROKEN_MS, cause })
+}
+
+/** It surely did not happen. */
+function unreachable({ asked }: HttpRequest, cause: unknown): PawlError {
+  return new PawlError('database_unreachable', `${asked}: the API cannot be reached (${reasonOf(cause)}).`, { cause })
+}
+
+function reasonOf(cause: unknown): string {
+  return cause instanceof Error ? cause.message : String(cause)
 }
 
 /** Every answer of the API is an object: anything else, also nothing or a bare `null`, comes from somebody else and is no success. */

@@ -1,4 +1,5 @@
 import { DEFAULT_TENANT } from '../core/bounds.ts'
+import type { ReceiptStore } from '../core/caller-transaction.ts'
 import type { Caller } from '../core/calls.ts'
 import { explainDatabaseError } from '../core/database-errors.ts'
 import { PawlError } from '../core/errors.ts'
@@ -17,7 +18,7 @@ export interface CallDefaults {
 }
 
 export interface CreateCallsOptions {
-  readonly store: AdmissionStore & OperatingStore & Pick<ReadingStore, 'getRun'>
+  readonly store: AdmissionStore & ReceiptStore & OperatingStore & Pick<ReadingStore, 'getRun'>
   readonly registry: Registry
   readonly defaults?: CallDefaults | undefined
   /** Called after a commit that may have made a run due: the moment to tick. Must not throw. */

@@ -1,6 +1,16 @@
 /** The calls as an application makes them: typed by its definitions. */
 import type { CallerTransaction } from '../core/caller-transaction.ts'
-import type { Calls, EmitResult, RetryCall, RetryResult, SignalResult, SpawnCall, SpawnItem, SpawnResult } from '../core/calls.ts'
+import type {
+  Calls,
+  EmitResult,
+  Reconciled,
+  RetryCall,
+  RetryResult,
+  SignalResult,
+  SpawnCall,
+  SpawnItem,
+  SpawnResult,
+} from '../core/calls.ts'
 import type { SignalMap } from '../core/context.ts'
 import type { CallOptions, Definition, InputOf, ResultOf } from '../core/definition.ts'
 import { type Duration, toMs } from '../core/duration.ts'
@@ -201,6 +211,12 @@ export interface TypedCalls<D extends readonly NamedDefinition[]> extends Operat
    * invalid_result, invalid_error, payload_too_large.
    */
   resolve(id: string, decision: ResolveCall, options?: TenantOption): Promise<ResolveResult>
+  /**
+   * What a spawn or a signal under that idempotency key has come to, after `unknown_outcome` or a COMMIT whose reply was lost. One request,
+   * which waits for one that is being written at that moment. Throws not_found when nothing was decided under it: sent again under the
+   * same key it happens once.
+   */
+  reconcile(options: TenantOption & { readonly idempotencyKey: string }): Promise<Reconciled>
   /** Everything about a run; instants in epoch milliseconds. Throws not_found. */
   run(id: string, options?: TenantOption): Promise<RunRecord>
 }
@@ -266,6 +282,8 @@ export function createTypedCalls<const D extends readonly NamedDefinition[]>(con
     cancel: async (id: string, options?: CancelOptions) => calls().cancel(id, options),
     retry: async (id: string, { tenant, ...options }: RetryCall & TenantOption = {}) => calls().retry(id, options, { tenant }),
     resolve: async (id: string, decision: ResolveCall, options?: TenantOption) => calls().resolve(id, decision, options),
+    reconcile: async ({ idempotencyKey, tenant }: TenantOption & { readonly idempotencyKey: string }) =>
+      calls().reconcile(idempotencyKey, { tenant }),
     run: async (id: string, options?: TenantOption) => calls().getRun(id, options),
     ...passOn(calls),
   }

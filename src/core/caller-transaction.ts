@@ -1,7 +1,7 @@
 /** Admission inside a transaction that the caller has open, and as statements for a batch of the caller's own. */
 import type { Row } from './database.ts'
 import type { Status } from './status.ts'
-import type { Admission, AdmissionStore, Delivery, NewEvent, NewRun, NewSignal, ReadingStore } from './store.ts'
+import type { Admission, AdmissionStore, Delivery, NewEvent, NewRun, NewSignal, ReadingStore, Scope } from './store.ts'
 
 /**
  * A transaction that the caller has begun, known by its shape: a client of node-postgres or of Neon's WebSocket pool in BEGIN, what
@@ -40,6 +40,12 @@ export interface Planned<A> {
 export type ReceiptRecord =
   | { readonly kind: 'run'; readonly id: string; readonly status: Status; readonly created: boolean }
   | { readonly kind: 'signal'; readonly id: string; readonly runId: string }
+
+/** Settling what a lost reply left open. */
+export interface ReceiptStore {
+  /** One batch. Null: nothing was decided under the key. */
+  findReceipt(key: string, scope: Scope): Promise<ReceiptRecord | null>
+}
 
 export interface CallerTransactionStore {
   /** One request over node-postgres and Neon's WebSocket. Throws `invalid_request` for what is no transaction. */

@@ -96,6 +96,9 @@ export interface EmitResult {
   readonly replayed: boolean
 }
 
+/** What a spawn or a signal was answered, as it was answered. */
+export type Reconciled = ({ readonly kind: 'run' } & SpawnResult) | ({ readonly kind: 'signal' } & SignalResult)
+
 export interface Caller {
   /** Default `default`. */
   readonly tenant?: string | undefined
@@ -128,6 +131,12 @@ export interface Calls extends OperatingCalls {
    * uncertain, another decision bears the id, or a replay was asked for although cancellation was requested.
    */
   resolve(id: string, call: ResolveCall, caller?: Caller): Promise<ResolveResult>
+  /**
+   * What a spawn or a signal under that idempotency key has come to, whose reply was lost: one request, which waits for one that is being
+   * written at that moment. Items of a batch over HTTP have the key of the batch, a colon and their number from 0. Throws not_found when
+   * nothing was decided under it (or more than 7 days ago): sent again under the same key it happens once.
+   */
+  reconcile(idempotencyKey: string, caller?: Caller): Promise<Reconciled>
   /** Throws not_found. */
   getRun(id: string, caller?: Caller): Promise<RunRecord>
   /** The run as it is when it leaves the moving statuses, or when `waitMs` (at most 25 s) is over; asks again with growing pauses, and no more once `signal` is aborted. */

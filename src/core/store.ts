@@ -4,7 +4,7 @@
  */
 
 import type { Admission, Holding, OnConflict, UniqueEntry } from './admission.ts'
-import type { CallerTransactionStore } from './caller-transaction.ts'
+import type { CallerTransactionStore, ReceiptStore } from './caller-transaction.ts'
 import type { StepMessage } from './messages.ts'
 import type { OperatingStore } from './operating.ts'
 import type { CommitStatement, RunError } from './outcome.ts'
@@ -391,4 +391,10 @@ export interface ReadingStore {
   revokeApiKey(id: string, scope: Scope | null): Promise<boolean>
 }
 
-export type Store = AdmissionStore & CallerTransactionStore & EngineStore & ScheduleStore & ReadingStore & OperatingStore
+export type Store = AdmissionStore &
+  CallerTransactionStore &
+  ReceiptStore &
+  EngineStore &
+  ScheduleStore &
+  ReadingStore &
+  OperatingStore

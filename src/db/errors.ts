@@ -1,3 +1,4 @@
+import { isConnectFailure } from '../core/connect-failures.ts'
 import { DatabaseError } from '../core/database.ts'
 
 /** Where a failure struck: before anything of the request left, or after it may have. */
@@ -11,17 +12,6 @@ const GOING_AWAY = /^(08...|57P01|57P02|57P05)$/
 
 /** The server refuses a session for the time being (starting up, no free connection): the request was never looked at. */
 const NOT_ACCEPTING = /^(57P03|53300)$/
-
-/** Failures of a connect or a name lookup, by the codes Node and undici give them: nothing can have been sent. */
-const CONNECT_FAILURES = new Set([
-  'ECONNREFUSED',
-  'ENOTFOUND',
-  'EAI_AGAIN',
-  'EHOSTUNREACH',
-  'ENETUNREACH',
-  'UND_ERR_CONNECT_TIMEOUT',
-  'ERR_INVALID_URL',
-])
 
 const SQLSTATE = /^[0-9A-Z]{5}$/
 
@@ -68,18 +58,6 @@ function fateOf(sqlstate: string, phase: Phase): DatabaseError['fate'] {
   if (GOING_AWAY.test(sqlstate)) return phase === 'connecting' ? 'not_sent' : 'lost'
   return 'refused'
 }
-
-/** Whether the failure, or what it was caused by, is one of connecting. Every attempt of several addresses must have failed so. */
-function isConnectFailure(thrown: unknown, depth = 0): boolean {
-  const { code, cause, sourceError, errors } = fieldsOf(thrown)
-  if (typeof code === 'string' && CONNECT_FAILURES.has(code)) return true
-  if (depth > MAX_CAUSES) return false
-  if (Array.isArray(errors) && errors.length > 0) return errors.every((error) => isConnectFailure(error, depth + 1))
-  return [cause, sourceError].some((source) => source !== undefined && isConnectFailure(source, depth + 1))
-}
-
-/** A chain of causes may be a circle. */
-const MAX_CAUSES = 5
 
 /** A WebSocket reports an event that holds the error, and the socket with it. */
 function causeOf(thrown: unknown): unknown {

@@ -7,6 +7,7 @@ import { createEngineStore } from './engine.ts'
 import { explain } from './explaining.ts'
 import { createPausingStore } from './pausing.ts'
 import { createReadingStore } from './reading.ts'
+import { findReceipt } from './reconciling.ts'
 import { createScheduleStore } from './schedules.ts'
 
 export interface StoreOptions {
@@ -28,6 +29,7 @@ export function createStore(options: StoreOptions): Store {
   return {
     ...createAdmissionStore(context),
     ...createCallerTransactionStore(context),
+    findReceipt: (key, scope) => findReceipt(context, key, scope),
     ...createEngineStore(context),
     ...createScheduleStore(context),
     ...createPausingStore(context),

@@ -10,8 +10,8 @@ export interface Faults {
   stall(): Stall
   /** Cuts the connection of the next request before anything of it is executed. */
   dropRequest(): void
-  /** Executes the next request and cuts its connection in place of the reply. */
-  dropReply(): void
+  /** Executes the next request and cuts its connection in place of the reply; the next several, when told so. */
+  dropReply(times?: number): void
 }
 
 export interface Stall {
@@ -26,15 +26,16 @@ export type Fault = 'none' | 'dropRequest' | 'dropReply'
 /** The switch between a `Faults` and the server that obeys it. */
 export class FaultSwitch {
   private next: Fault = 'none'
+  private times = 0
   private gate: { readonly open: Promise<void>; readonly reach: () => void } | undefined
 
-  /** Waits while requests are stalled, then answers what is to be done to this one, once. */
-  async arrive(): Promise<Fault> {
+  /** Waits while requests are stalled, then answers what is to be done to this one, once. What a session opens with has no reply to be lost. */
+  async arrive(opens = false): Promise<Fault> {
     if (this.gate) {
       this.gate.reach()
       await this.gate.open
     }
-    return this.take()
+    return opens && this.next === 'dropReply' ? 'none' : this.take()
   }
 
   /** Whether a request may pass at once and untouched; saves a turn of the event loop for each message. */
@@ -42,8 +43,9 @@ export class FaultSwitch {
     return this.next === 'none' && this.gate === undefined
   }
 
-  arm(fault: Fault): void {
+  arm(fault: Fault, times = 1): void {
     this.next = fault
+    this.times = times
   }
 
   stall(): Stall {
@@ -65,7 +67,8 @@ export class FaultSwitch {
 
   private take(): Fault {
     const fault = this.next
-    this.next = 'none'
+    this.times -= 1
+    if (this.times <= 0) this.next = 'none'
     return fault
   }
 }
@@ -83,7 +86,7 @@ export function faultsOf(server: Server, port: number, sockets: Set<Socket>, fau
     },
     stall: () => faults.stall(),
     dropRequest: () => faults.arm('dropRequest'),
-    dropReply: () => faults.arm('dropReply'),
+    dropReply: (times) => faults.arm('dropReply', times),
   }
 }
 
@@ -131,13 +134,14 @@ export function openTunnel(client: TunnelClient, target: Address, faults: FaultS
   const server = connect(target.port, target.host)
   server.setNoDelay(true)
   let swallow = false
+  let opening = true
   let passing: Promise<void> | undefined
   const cut = () => {
     client.cut()
     server.destroy()
   }
   const pass = async (bytes: Uint8Array) => {
-    const fault = await faults.arrive()
+    const fault = await faults.arrive(opening)
     if (fault === 'dropRequest') return cut()
     swallow ||= fault === 'dropReply'
     server.write(bytes)
@@ -145,6 +149,7 @@ export function openTunnel(client: TunnelClient, target: Address, faults: FaultS
   server.on('error', cut)
   server.once('close', () => client.cut())
   server.on('data', (bytes) => {
+    opening &&= !endsWith(bytes, READY)
     if (!swallow) client.send(bytes)
     else if (endsWith(bytes, READY)) cut()
   })

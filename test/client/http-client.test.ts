@@ -117,9 +117,10 @@ forEachVersion('the HTTP client', (version) => {
     await expect(client.run(id)).rejects.toMatchObject({ code: 'not_found' })
   })
 
-  test('C024 a reply that is lost is said to be lost, and asking again under the same key answers the one run', async () => {
+  test('C024 a reply that is lost three times is said to be lost; reconciling and asking again answer the one run', async () => {
     let lost: { id: string } | undefined
     const lossy = clientWith({
+      pause: async () => {},
       fetch: async (url: string, init: RequestInit) => {
         lost = (await (await fetchApi(url, init)).json()) as { id: string }
         throw new TypeError('fetch failed')
@@ -127,11 +128,32 @@ forEachVersion('the HTTP client', (version) => {
     })
     const spawning = lossy.spawn('add', { a: 1, b: 2 }, { idempotencyKey: 'lost' })
     await expect(spawning).rejects.toMatchObject({ code: 'unknown_outcome', kind: 'unknown' })
-    expect(await client.spawn('add', { a: 1, b: 2 }, { idempotencyKey: 'lost' })).toMatchObject({
-      id: lost?.id,
+    const answer = { id: lost?.id, status: 'pending', created: true, replayed: true }
+    expect(await client.reconcile({ idempotencyKey: 'lost' })).toEqual({ kind: 'run', ...answer })
+    expect(await client.spawn('add', { a: 1, b: 2 }, { idempotencyKey: 'lost' })).toEqual(answer)
+    await expect(client.reconcile({ idempotencyKey: 'never used' })).rejects.toMatchObject({ code: 'not_found' })
+    await expect(clientWith({ tenant: 'acme' }).reconcile({ idempotencyKey: 'lost' })).rejects.toMatchObject({
+      code: 'not_found',
+    })
+  })
+
+  test('C024 one reply that is lost is settled by asking again, where that is one request', async () => {
+    let lost = 0
+    const lossy = clientWith({
+      pause: async () => {},
+      fetch: async (url: string, init: RequestInit) => {
+        const response = await fetchApi(url, init)
+        if (lost++ > 0) return response
+        throw new TypeError('fetch failed')
+      },
+    })
+    expect(await lossy.spawn('add', { a: 1, b: 2 }, { idempotencyKey: 'lost once' })).toMatchObject({
       created: true,
       replayed: true,
     })
+    lost = 0
+    await expect(lossy.spawn('add', { a: 1, b: 2 })).rejects.toMatchObject({ code: 'unknown_outcome' })
+    expect(lost).toBe(1)
   })
 })
 
@@ -192,9 +214,21 @@ describe('the HTTP client, when the server is not well', () => {
   })
 
   test('a read that is not answered is no unknown outcome', async () => {
-    const client = createClient<typeof pawl>({ url: 'https://pawl.test', fetch: () => Promise.reject(new TypeError('no')) })
+    const fetchNothing = () => Promise.reject(new TypeError('no'))
+    const client = createClient<typeof pawl>({ url: 'https://pawl.test', fetch: fetchNothing, pause: async () => {} })
     await expect(client.run('x')).rejects.toMatchObject({ code: 'database_unreachable' })
     await expect(client.cancel('x')).rejects.toMatchObject({ code: 'unknown_outcome' })
+  })
+
+  test('what surely never left is not unknown, unless a reply was lost before', async () => {
+    const refused = new TypeError('fetch failed', { cause: Object.assign(new Error('refused'), { code: 'ECONNREFUSED' }) })
+    const failures: Error[] = [refused]
+    const fetchNothing = () => Promise.reject(failures.shift() ?? refused)
+    const client = createClient<typeof pawl>({ url: 'https://pawl.test', fetch: fetchNothing, pause: async () => {} })
+    const spawn = () => client.spawn('add', { a: 1, b: 2 }, { idempotencyKey: 'k' })
+    await expect(spawn()).rejects.toMatchObject({ code: 'database_unreachable', kind: 'unreachable' })
+    failures.push(new TypeError('reset'))
+    await expect(spawn()).rejects.toMatchObject({ code: 'unknown_outcome', kind: 'unknown' })
   })
 
   test('sends what the API takes, where it is mounted', async () => {
