@@ -52,7 +52,7 @@ export { type Limit, type LimitOptions, type LimitUse, limit } from './core/limi
 export type { LogFields, Logger } from './core/logger.ts'
 export { type Machine, type MachineOptions, machine } from './core/machine.ts'
 export type { EventMessage, SignalMessage } from './core/messages.ts'
-export type { OperatingCalls, PauseAnswer, RunPauseAnswer } from './core/operating.ts'
+export type { BulkAnswer, BulkCall, OperatingCalls, PauseAnswer, RunPauseAnswer } from './core/operating.ts'
 export { type Call, type CommitStatement, NonRetryableError, nonRetryable, type Outcome, type RunError } from './core/outcome.ts'
 // a star, so that `declare module 'pawl' { interface Register { … } }` reaches it
 export * from './core/register.ts'

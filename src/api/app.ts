@@ -4,6 +4,7 @@ import { AccessCache } from './access.ts'
 import type { ResolveApiContext } from './api-context.ts'
 import { problemResponse } from './problem.ts'
 import { addApiKeyRoutes } from './routes/api-keys.ts'
+import { addBulkRoutes } from './routes/bulk.ts'
 import { addEventRoutes } from './routes/events.ts'
 import { addExplainRoutes } from './routes/explain.ts'
 import { addHookRoutes } from './routes/hooks.ts'
@@ -22,6 +23,7 @@ import type { Routing } from './routing.ts'
 export function createApi(resolve: ResolveApiContext): Hono {
   const app = new Hono()
   const routing: Routing = { app, resolve, cache: new AccessCache() }
+  addBulkRoutes(routing)
   addRunRoutes(routing)
   addRunActionRoutes(routing)
   addPauseRoutes(routing)

@@ -1,5 +1,5 @@
 import type { ExplainReason } from '../core/explain.ts'
-import type { RunPauseAnswer } from '../core/operating.ts'
+import type { BulkAnswer, BulkCall, RunPauseAnswer } from '../core/operating.ts'
 import { exchange, type HttpExchangeOptions } from './http-exchange.ts'
 
 /** How a queue or a definition stands after it was paused or resumed. */
@@ -32,6 +32,8 @@ export interface OperationsClient {
   /** Holds one run, which then takes signals but is not run. */
   pauseRun(id: string): Promise<RunPauseView>
   resumeRun(id: string): Promise<RunPauseView>
+  /** Cancels or retries the runs that match, up to 100 in one call; again while there is `more`. Needs the scope `ops`. */
+  changeMany(call: BulkCall): Promise<BulkAnswer>
   /** Why it is not moving. */
   explain(id: string): Promise<ExplanationView>
 }
@@ -50,10 +52,27 @@ export function createOperationsClient(over: HttpExchangeOptions): OperationsCli
     resumeDefinition: (name) => change('definitions', name, 'resume'),
     pauseRun: (id) => change('runs', id, 'pause'),
     resumeRun: (id) => change('runs', id, 'resume'),
+    changeMany: async ({ action, filter, cursor }) => {
+      const { since, until } = filter
+      const sent = { ...filter, since: toText(since), until: toText(until) }
+      const body = { action, filter: sent, cursor }
+      const answer = await exchange(over, {
+        method: 'POST',
+        path: '/v1/runs/bulk',
+        body,
+        repeatable: true,
+        asked: `To ${action} many runs`,
+      })
+      return answer.body as BulkAnswer
+    },
     explain: async (id) => {
       const path = `/v1/runs/${encodeURIComponent(id)}/explain`
       const { body } = await exchange(over, { method: 'GET', path, repeatable: true, asked: `Explaining run ${id}` })
       return body as ExplanationView
     },
   }
+}
+
+function toText(instant: Date | string | undefined): string | undefined {
+  return instant instanceof Date ? instant.toISOString() : instant
 }

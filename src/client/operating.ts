@@ -4,6 +4,7 @@ import { type Explanation, explainRecord } from '../core/explain.ts'
 import { isUuid } from '../core/ids.ts'
 import { checkName } from '../core/names.ts'
 import type { LanePauseKind, OperatingCalls, OperatingStore, PauseAnswer, RunPauseAnswer } from '../core/operating.ts'
+import { changeMany } from './bulk.ts'
 import { explained, notFound, type Surroundings, tenantOf } from './surroundings.ts'
 
 /** What operators call, over one store. */
@@ -15,6 +16,7 @@ export function createOperatingCalls(around: Surroundings): OperatingCalls {
     resumeDefinition: (name, caller) => changePause(around, 'resume', { kind: 'definition', name, caller }),
     pauseRun: (id, caller) => changeHold(around, 'pauseRun', id, caller),
     resumeRun: (id, caller) => changeHold(around, 'resumeRun', id, caller),
+    changeMany: (call, caller) => changeMany(around, call, caller),
     explain: (id, caller) => explain(around, id, caller),
   }
 }

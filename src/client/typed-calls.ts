@@ -299,6 +299,7 @@ function passOn(calls: () => Calls): OperatingCalls {
     resumeDefinition: async (name, caller) => calls().resumeDefinition(name, caller),
     pauseRun: async (id, caller) => calls().pauseRun(id, caller),
     resumeRun: async (id, caller) => calls().resumeRun(id, caller),
+    changeMany: async (call, caller) => calls().changeMany(call, caller),
     explain: async (id, caller) => calls().explain(id, caller),
   }
 }

@@ -108,7 +108,7 @@ function held({ hold, holdDetail, updatedAt, timerAt }: ExplainRecord, reason: s
     return { reason: 'run_paused', since, ...(by && { by }), detail: `It was paused${byWhom(by)}: resume it.` }
   if (reason === 'environment') {
     const detail = 'It belongs to another environment than the one that would run it.'
-    return { reason: 'environment', since, held: { hold, ...holdDetail }, detail }
+    return { reason: 'environment', since, ...(timerAt !== null && { until: timerAt }), held: { hold, ...holdDetail }, detail }
   }
   const what = holdDetail?.detail ?? 'Its history does not fit the code.'
   const detail = `${what} Deploy code that fits: it is looked at again by itself, or at once when it is resumed.`

@@ -2,7 +2,7 @@
 import type { Caller } from './calls.ts'
 import type { ExplainRecord, Explanation } from './explain.ts'
 import type { Status } from './status.ts'
-import type { Scope } from './store.ts'
+import type { ListRunsQuery, Scope } from './store.ts'
 
 /** Where a pause applies: to all runs of a queue, to all of a definition whatever their version, or to one run. */
 export type LanePauseKind = 'queue' | 'definition'
@@ -37,8 +37,48 @@ export interface PauseRequest {
   readonly declared: boolean
 }
 
+export type BulkAction = 'cancel' | 'retry'
+
+/** Which runs: all that match every member. As in lists. */
+export interface BulkFilter {
+  readonly status?: Status | readonly Status[] | undefined
+  readonly definition?: string | undefined
+  readonly queue?: string | undefined
+  readonly key?: string | undefined
+  readonly tag?: string | undefined
+  readonly parent?: string | undefined
+  /** Created at or after, and before. */
+  readonly since?: Date | string | undefined
+  readonly until?: Date | string | undefined
+}
+
+export interface BulkCall {
+  readonly action: BulkAction
+  /** At least one member. */
+  readonly filter: BulkFilter
+  /** `nextCursor` of the call before, to go on behind what it looked at. */
+  readonly cursor?: string | undefined
+}
+
+export interface BulkAnswer {
+  /** How many were changed by this call, at most 100: cancelled, or asked to stop; retried. */
+  readonly affected: number
+  /** There is more to look at: call again. */
+  readonly more: boolean
+  readonly nextCursor: string | null
+}
+
+export interface BulkRequest {
+  readonly action: BulkAction
+  /** Its `limit` is not looked at. */
+  readonly query: ListRunsQuery
+  readonly by: string | null
+}
+
 /** One batch each. */
 export interface OperatingStore {
+  /** Lists and changes, bounded: two requests, and one more for each page in which nothing could be changed, five at most. */
+  changeMany(request: BulkRequest): Promise<BulkAnswer>
   /** Null: nobody knows the name. */
   pause(request: PauseRequest): Promise<PauseAnswer | null>
   resume(request: PauseRequest): Promise<PauseAnswer | null>
@@ -61,6 +101,11 @@ export interface OperatingCalls {
   pauseRun(id: string, caller?: Caller): Promise<RunPauseAnswer>
   /** Puts it back where it was, whatever held it. Idempotent. Throws not_found. */
   resumeRun(id: string, caller?: Caller): Promise<RunPauseAnswer>
+  /**
+   * Cancels, or retries in place, the runs that match, the newest first, up to 100 in one call; those that cannot be are passed over. Call it
+   * again while there is `more`. Throws invalid_request for a filter without a member.
+   */
+  changeMany(call: BulkCall, caller?: Caller): Promise<BulkAnswer>
   /** Why it is not moving: one exact reason, who or what is in the way, since when, and when it ends by itself. Throws not_found. */
   explain(id: string, caller?: Caller): Promise<Explanation>
 }

@@ -1,6 +1,7 @@
 import type { Database } from '../core/database.ts'
 import type { Store } from '../core/store.ts'
 import { createAdmissionStore } from './admission.ts'
+import { changeMany } from './bulk.ts'
 import { createCallerTransactionStore } from './caller-admission.ts'
 import { LaneMemory, type StoreContext } from './context.ts'
 import { createEngineStore } from './engine.ts'
@@ -26,6 +27,7 @@ export interface StoreOptions {
 export function createStore(options: StoreOptions): Store {
   const { database, schema = 'pawl', environment = 'production', now = () => null, lanes = new LaneMemory() } = options
   const context: StoreContext = { database, schema, environment, now, lanes }
+  const reading = createReadingStore({ database, schema, environment, now })
   return {
     ...createAdmissionStore(context),
     ...createCallerTransactionStore(context),
@@ -33,7 +35,8 @@ export function createStore(options: StoreOptions): Store {
     ...createEngineStore(context),
     ...createScheduleStore(context),
     ...createPausingStore(context),
-    ...createReadingStore({ database, schema, environment, now }),
+    ...reading,
+    changeMany: (request) => changeMany(context, reading, request),
     explain: (id, scope) => explain({ database, schema, environment, now }, id, scope),
   }
 }
