@@ -43,6 +43,8 @@ export interface TickerParams {
   readonly queues?: readonly string[] | undefined
   readonly random?: (() => number) | undefined
   readonly nowMs?: (() => number) | undefined
+  /** Makes the id of each claim, a UUID that nobody has. Default: random. */
+  readonly newClaimId?: (() => string) | undefined
 }
 
 export interface RunningTicker {
@@ -52,7 +54,7 @@ export interface RunningTicker {
 }
 
 /** What a host decides about ticking. */
-export interface TickingOptions extends Pick<TickerParams, 'leaseMs' | 'queues' | 'random' | 'nowMs'> {
+export interface TickingOptions extends Pick<TickerParams, 'leaseMs' | 'queues' | 'random' | 'nowMs' | 'newClaimId'> {
   readonly budget: Budget
 }
 

@@ -270,9 +270,8 @@ export interface CommittedOutcome {
   readonly messages: readonly StepMessage[]
   /** The user's own statements, committed with it or not at all. */
   readonly commit: readonly CommitStatement[]
-  /** What is known of an uncertain attempt, as JSON text. */
+  /** JSON of what is known of an uncertain attempt; what of the run does not fit the code, so that it is held. */
   readonly uncertainty: string | null
-  /** What is stored of the run does not fit the code, and how: it is held. */
   readonly mismatch: string | null
 }
 
@@ -333,7 +332,6 @@ export interface AdmissionStore {
   /** Broadcasts an event; the first of its name wins until it expires. Waiters that were not told at once are told by further batches. */
   emit(event: NewEvent): Promise<Emission>
   cancel(id: string, scope: CancelScope): Promise<CancelAnswer | null>
-  /** `maxAttempts`: in place of those it had, of which there must be more; null: as many. */
   retry(id: string, scope: Scope & { readonly maxAttempts?: number | null }): Promise<RetryAnswer>
   resolve(id: string, scope: Scope, resolution: NewResolution): Promise<ResolveAnswer>
 }
@@ -346,6 +344,8 @@ export interface EngineStore {
   keep(runs: readonly ClaimedRun[], leaseMs: number): Promise<KeepReply>
   /** Ends runs whose deadline is over, and children of cancelled parents: bounded, two requests (three where gates are handed on), waits for nobody. `moved`: anything has changed. */
   endDue(): Promise<{ readonly ended: number; readonly moved: boolean }>
+  /** Ends the leases of claims whose ids lie in that range: who made them is known to be gone. */
+  endLeases(range: { readonly from: string; readonly to: string }): Promise<void>
   /** Signals of those names behind that one; a page, empty when there are no more. */
   loadInbox(runId: string, names: readonly string[], afterId: string): Promise<readonly InboxEntry[]>
   /** Children of that join behind that index; a page, empty when there are no more. */

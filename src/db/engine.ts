@@ -24,7 +24,7 @@ import { type ClaimRunsParams, claimRuns, recoverClaim } from './statements/clai
 import { judgeDeadlines } from './statements/deadlines.ts'
 import { tryLockFamilies } from './statements/end-runs.ts'
 import { ensureEnvironment } from './statements/insert-runs.ts'
-import { dropLapsedClaims, endSolitude, extendClaims, readClaimed, rescueLost } from './statements/keep-claims.ts'
+import { dropLapsedClaims, endLeases, endSolitude, extendClaims, readClaimed, rescueLost } from './statements/keep-claims.ts'
 import { loadChildren, loadInbox, readLanes } from './statements/load-satellites.ts'
 import { lockRuns } from './statements/lock-runs.ts'
 import { peekNext } from './statements/peek-next.ts'
@@ -48,6 +48,9 @@ export function createEngineStore(context: StoreContext): EngineStore {
     flush: (request, next) => flush(context, request, next),
     keep: (runs, leaseMs) => keep(context, runs, leaseMs),
     endDue: () => endDue(context),
+    endLeases: async (range) => {
+      await sendRepeatable(database, [endLeases(schema, { ...range, now: context.now() })])
+    },
     loadInbox: async (runId, names, afterId) =>
       (await database.query(loadInbox(schema, { runId, names, afterId, limit: PAGE }))).map(toInboxEntry),
     loadChildren: async (parentId, joinSeq, afterIndex) =>

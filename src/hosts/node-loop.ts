@@ -19,6 +19,7 @@ export interface NodeLoopParams {
   readonly budget: Budget
   readonly logger: Logger
   readonly leaseMs?: number | undefined
+  readonly newClaimId?: (() => string) | undefined
   /** How long a pass may be busy before the next begins beside it, in milliseconds. Default 10 s. */
   readonly rotateMs?: number | undefined
   /** Called when a pass is over. */
@@ -86,8 +87,8 @@ class Loop implements NodeLoop {
 
   /** One pass. Answers how long to sleep then, in milliseconds. */
   async #pass(): Promise<number> {
-    const { connection, budget, leaseMs, logger, onPass } = this.#params
-    const ticker = connection.createTicker({ budget, leaseMs })
+    const { connection, budget, leaseMs, newClaimId, logger, onPass } = this.#params
+    const ticker = connection.createTicker({ budget, leaseMs, newClaimId })
     this.#ticker = ticker
     const pass = ticker.kick('loop')
     try {

@@ -1,6 +1,7 @@
 import { type ServerType, serve } from '@hono/node-server'
 import type { Database } from '../core/database.ts'
 import { notAllowed } from '../core/errors.ts'
+import type { Logger } from '../core/logger.ts'
 import type { Env, Services } from '../core/register.ts'
 import type { TickReport } from '../core/tick.ts'
 import { nodePostgres } from '../db/drivers/node-postgres.ts'
@@ -9,6 +10,7 @@ import { migrate } from '../db/migrate.ts'
 import { type BudgetName, type HostBudget, toHostBudget } from '../worker/budgets.ts'
 import { type Connection, type HostedPawl, toBasePath, toSecret } from './host-options.ts'
 import { startNodeLoop } from './node-loop.ts'
+import { announce, type Presence } from './node-presence.ts'
 import { serveApi } from './serve-api.ts'
 import { VERSION } from './version.ts'
 
@@ -41,6 +43,11 @@ export interface NodeOptions {
   readonly budget?: BudgetName | HostBudget | undefined
   /** How long a claim lasts without a heartbeat, in milliseconds. Default 30 s: how late a killed run is taken up again. */
   readonly leaseMs?: number | undefined
+  /**
+   * Folder in which this process leaves a sign of life, so that one that starts after it was killed takes up its runs at once and not when
+   * their lease ends. Default `.pawl/hosts`; false: none.
+   */
+  readonly presence?: string | false | undefined
   /** Called after each pass of the loop. */
   readonly onPass?: ((report: TickReport) => void) | undefined
 }
@@ -70,12 +77,18 @@ export async function node<P extends HostedPawl>(pawl: P, options: NodeOptions =
   const budget = toHostBudget(options.budget ?? 'node')
   const basePath = toBasePath(options.basePath)
   const { database, owned, embedded } = openDatabase(options.database ?? DEFAULT_FOLDER)
+  let present: Presence | undefined
   try {
     if (options.migrate ?? embedded) await migrate(database, { schema: pawl.schema })
     let wake = () => {}
     const connection = pawl.connect({ database, environment, env, services, onCommit: () => wake() })
-    const { server, port } = await listen(pawl, { options, connection, budget, basePath, env })
-    const looping = loop ? startNodeLoop({ connection, budget: budget.kick, logger: pawl.logger, leaseMs, onPass }) : undefined
+    const { presence = DEFAULT_PRESENCE } = options
+    present = presence === false ? undefined : await announce(presence, pawl.logger)
+    const newClaimId = present?.newClaimId
+    await takeOver(present, connection, pawl.logger)
+    const { server, port } = await listen(pawl, { options, connection, budget, basePath, env, newClaimId })
+    const loopParams = { connection, budget: budget.kick, logger: pawl.logger, leaseMs, newClaimId, onPass }
+    const looping = loop ? startNodeLoop(loopParams) : undefined
     if (looping) wake = () => looping.wake()
     let closing: Promise<void> | undefined
     const close = async () => {
@@ -83,12 +96,14 @@ export async function node<P extends HostedPawl>(pawl: P, options: NodeOptions =
       await looping?.stop()
       cutAfterLastAnswers(server)
       await answered
+      await present?.leave()
       if (owned) await database.close()
     }
     const url = new URL(basePath, `http://${urlHost(options.host ?? LOOPBACK)}:${port}`).href.replace(/\/$/, '')
     // `connection` is what `pawl.connect` gave: its type knows the definitions
     return { url, port, connection: connection as ReturnType<P['connect']>, close: () => (closing ??= close()) }
   } catch (error) {
+    await present?.leave()
     if (owned) await database.close()
     throw error
   }
@@ -96,8 +111,18 @@ export async function node<P extends HostedPawl>(pawl: P, options: NodeOptions =
 
 const LOOPBACK = '127.0.0.1'
 const DEFAULT_FOLDER = '.pawl/database'
+const DEFAULT_PRESENCE = '.pawl/hosts'
 /** How long requests may still take once the work is done, in milliseconds: those that wait for a run are cut then. */
 const LAST_ANSWERS_MS = 1_000
+
+/** Without it leases end by themselves, so a failure is no reason not to start. */
+async function takeOver(present: Presence | undefined, { store }: Connection, logger: Logger): Promise<void> {
+  try {
+    await present?.takeOver((range) => store.endLeases(range))
+  } catch (error) {
+    logger.warn('pawl: what a process before left behind is left to its lease', { error: String(error) })
+  }
+}
 
 function openDatabase(target: string | Database): { database: Database; owned: boolean; embedded: boolean } {
   if (typeof target !== 'string') return { database: target, owned: false, embedded: target.driver === 'pglite' }
@@ -115,10 +140,11 @@ interface ListenParams {
   readonly budget: HostBudget
   readonly basePath: string
   readonly env: unknown
+  readonly newClaimId: (() => string) | undefined
 }
 
 function listen(pawl: HostedPawl, params: ListenParams): Promise<{ server: ServerType; port: number }> {
-  const { connection, budget, basePath, env } = params
+  const { connection, budget, basePath, env, newClaimId } = params
   const { port = 0, host = LOOPBACK, rootKey, cronSecret, leaseMs } = params.options
   const { calls, store, registry } = connection
   const context = {
@@ -127,12 +153,12 @@ function listen(pawl: HostedPawl, params: ListenParams): Promise<{ server: Serve
     registry,
     access: { rootKey, cronSecret, open: rootKey === undefined && isLoopback(host) },
     env,
-    tick: (source: string) => connection.createTicker({ budget: budget.tick, leaseMs }).tick(source),
+    tick: (source: string) => connection.createTicker({ budget: budget.tick, leaseMs, newClaimId }).tick(source),
     build: { version: VERSION },
     logger: pawl.logger,
   }
   const takeOver = () => {
-    const pass = connection.createTicker({ budget: budget.kick, leaseMs }).tick('hand-on')
+    const pass = connection.createTicker({ budget: budget.kick, leaseMs, newClaimId }).tick('hand-on')
     pass.catch((error: unknown) => pawl.logger.error('pawl: a tick failed', { error: String(error) }))
   }
   const app = serveApi({ basePath, resolve: () => context, takeOver })

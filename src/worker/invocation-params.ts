@@ -17,4 +17,5 @@ export interface InvocationParams {
   /** Time a handler has to stop once its run was cancelled, in milliseconds. Default 1 s. */
   readonly cancelGraceMs?: number | undefined
   readonly queues: readonly string[] | null
+  readonly newClaimId: () => string
 }

@@ -1,6 +1,5 @@
 import { isRefusal } from '../core/database.ts'
 import { PawlError } from '../core/errors.ts'
-import { randomUuid } from '../core/ids.ts'
 import { isTerminal } from '../core/status.ts'
 import type { ClaimedRun, ClaimReply, ClaimRequest, CommittedOutcome, FlushedOutcome, Peek } from '../core/store.ts'
 import { continued, ended, refused } from './committed.ts'
@@ -176,7 +175,7 @@ export class Invocation {
   }
 
   #nextClaim(): ClaimRequest | null {
-    const { budget, requests, queues, leaseMs, registry } = this.#params
+    const { budget, requests, queues, leaseMs, registry, newClaimId } = this.#params
     // a claim that rides along with outcomes is free, and they may have made work
     if (this.#stopping || this.#awaitsLonely || this.#hand.isSolo || (this.#exhausted && this.#outbox.length === 0)) return null
     if (requests() + FLUSH_RESERVE_REQUESTS + this.#onWire >= budget.requests) return null
@@ -191,7 +190,7 @@ export class Invocation {
     const makesRoom = this.#lonely.isDue(nowMs)
     if (makesRoom && !isIdle) return this.#makeRoom()
     return {
-      claimId: randomUuid(),
+      claimId: newClaimId(),
       definitions,
       queues,
       limit: room,

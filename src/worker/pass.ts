@@ -1,3 +1,4 @@
+import { randomUuid } from '../core/ids.ts'
 import type { TickReport } from '../core/tick.ts'
 import { Invocation } from './invocation.ts'
 import type { InvocationParams } from './invocation-params.ts'
@@ -145,6 +146,19 @@ function invocationParams(options: TickerOptions): InvocationParams {
     queues,
     random = Math.random,
     nowMs = Date.now,
+    newClaimId = randomUuid,
   } = options
-  return { store, registry, surroundings, budget, requests, leaseMs, cancelGraceMs, queues: queues ?? null, random, nowMs }
+  return {
+    store,
+    registry,
+    surroundings,
+    budget,
+    requests,
+    leaseMs,
+    cancelGraceMs,
+    queues: queues ?? null,
+    random,
+    nowMs,
+    newClaimId,
+  }
 }

@@ -22,6 +22,8 @@ export interface TickerOptions {
   readonly random?: (() => number) | undefined
   /** Wall clock of the host, for budgets only: what is due is the database's to say. */
   readonly nowMs?: (() => number) | undefined
+  /** Makes the id of each claim, a UUID that nobody has. Default: random. A host whose ids have a part of its own can find its claims. */
+  readonly newClaimId?: (() => string) | undefined
   /** What this isolate has already declared to the database: shared by its tickers, so that each deploy declares once. */
   readonly declared?: { done: boolean } | undefined
 }

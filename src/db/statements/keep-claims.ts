@@ -23,6 +23,18 @@ RETURNING c.id
   (p) => [p.now, p.claimIds, p.leaseMs],
 )
 
+/** Ends the leases of claims whose ids lie in a range: whoever made them is known to be gone. The next pass rescues what they hold. */
+export const endLeases = defineStatement<{ readonly now: string | null; readonly from: string; readonly to: string }>(
+  'end_leases',
+  (s) => `
+WITH ${CLOCK}
+UPDATE ${s}.claims c SET lease_until = clock.at
+FROM clock
+WHERE c.id >= $2::uuid AND c.id <= $3::uuid AND c.lease_until > clock.at
+`,
+  (p) => [p.now, p.from, p.to],
+)
+
 /** Of runs in hand: which have been asked to stop, and which are no longer ours. */
 export const readClaimed = defineStatement<{ readonly ids: readonly string[]; readonly claimIds: readonly string[] }>(
   'read_claimed',
