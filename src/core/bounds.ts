@@ -43,6 +43,8 @@ export const MAX_ATTEMPTS = 1_000_000
 export const MAX_REPLAYS = 100
 /** Concurrency of a gate, burst of a bucket, weight of a run: int4, far above what one database runs. */
 export const MAX_LIMIT_AMOUNT = 1_000_000
+/** Counters of one partition of a limit: more than hosts claim at once is of no use. */
+export const MAX_LIMIT_SHARDS = 64
 /** Message of a stored error, in UTF-16 units: it is listed in the dashboard. */
 export const MAX_ERROR_MESSAGE_LENGTH = 4_000
 /** Why somebody cancelled a run, in UTF-16 units: it is part of the run's error. */

@@ -1,5 +1,6 @@
 import type { AnyDefinition } from './definition.ts'
 import { notAllowed } from './errors.ts'
+import type { LimitUse } from './limit.ts'
 import { checkKey } from './names.ts'
 
 /** Between the name of a limit and its partition: names and partitions are printable, so they never hold it. */
@@ -10,6 +11,11 @@ const EXCLUSIVE = 'key'
 /** A counter that must admit a run: a limit's name and a partition of it. */
 export function toGate(limit: string, partition: string): string {
   return `${limit}${GATE_PART_SEPARATOR}${partition}`
+}
+
+/** The limit that a gate belongs to. */
+export function limitOf(gate: string): string {
+  return gate.slice(0, gate.indexOf(GATE_PART_SEPARATOR))
 }
 
 /** The name of a queue's cap among the limits. */
@@ -27,8 +33,14 @@ export function checkLimitName(name: string): void {
   })
 }
 
+/** Gates with the units that each is charged, parallel to them; no units when it is one each. */
+export interface Gates {
+  readonly gates: readonly string[] | null
+  readonly units: readonly number[] | null
+}
+
 /**
- * The gates a run of that definition must pass: its exclusive key, its limits with a concurrency, the cap of its queue. Sorted, each
+ * The gates a run of that definition must pass: its exclusive key, its limits, the cap of its queue. Sorted, each
  * once; null when there is none. Throws `invalid_request` for a value that is no key, and whatever the definition's own functions throw.
  */
 export function gatesOf(params: {
@@ -38,27 +50,42 @@ export function gatesOf(params: {
   readonly tenant: string
   readonly queue: string
   readonly queueIsCapped: boolean
-}): readonly string[] | null {
+}): Gates {
   const { definition, input, tenant, queue } = params
-  const gates = definition ? ownGates(definition, input, tenant) : []
-  if (params.queueIsCapped) gates.push(toGate(queueLimitName(queue), ''))
-  return gates.length === 0 ? null : [...new Set(gates)].sort()
+  const gates = definition ? ownGates(definition, input, tenant) : new Map<string, number>()
+  if (params.queueIsCapped) gates.set(toGate(queueLimitName(queue), ''), 1)
+  return sortedGates(gates)
 }
 
-function ownGates(definition: AnyDefinition, input: unknown, tenant: string): string[] {
-  const gates: string[] = []
+function sortedGates(units: ReadonlyMap<string, number>): Gates {
+  if (units.size === 0) return { gates: null, units: null }
+  const gates = [...units.keys()].sort()
+  const weights = gates.map((gate) => units.get(gate) ?? 1)
+  return { gates, units: weights.some((weight) => weight !== 1) ? weights : null }
+}
+
+function ownGates(definition: AnyDefinition, input: unknown, tenant: string): Map<string, number> {
+  const gates = new Map<string, number>()
   const exclusive = definition.concurrencyKey?.(input)
   if (exclusive !== undefined) {
     const value = checkValue(exclusive, definition, 'concurrencyKey')
-    gates.push(toGate(EXCLUSIVE, `${tenant}${GATE_PART_SEPARATOR}${value}`))
+    gates.set(toGate(EXCLUSIVE, `${tenant}${GATE_PART_SEPARATOR}${value}`), 1)
   }
-  for (const use of definition.limits) {
-    if (use.policy.concurrency === undefined) continue
+  addLimits(gates, definition, definition.limits, input)
+  return gates
+}
+
+function addLimits(
+  gates: Map<string, number>,
+  definition: AnyDefinition,
+  limits: readonly LimitUse<unknown>[],
+  input: unknown,
+): void {
+  for (const use of limits) {
     const partition = use.partition(input)
     const value = partition === undefined ? '' : checkValue(partition, definition, `limits "${use.name}"`)
-    gates.push(toGate(use.name, value))
+    gates.set(toGate(use.name, value), use.weight)
   }
-  return gates
 }
 
 function checkValue(value: unknown, definition: AnyDefinition, member: string): string {

@@ -1,4 +1,4 @@
-import { MAX_LIMIT_AMOUNT } from './bounds.ts'
+import { MAX_LIMIT_AMOUNT, MAX_LIMIT_SHARDS } from './bounds.ts'
 import { type Duration, toMs } from './duration.ts'
 import { notAllowed } from './errors.ts'
 import { checkInteger, checkName } from './names.ts'
@@ -6,17 +6,29 @@ import { checkInteger, checkName } from './names.ts'
 export interface LimitOptions {
   /** Runs that may hold the limit at once, per partition. */
   readonly concurrency?: number | undefined
-  /** Runs that may start: `count` per `per`, with a bucket of `burst` (default: `count`). */
+  /**
+   * Steps that may start: `count` per `per`, with a bucket of `burst` (default: `count`), per partition. Each step that is started is
+   * charged, retries too, when it is claimed; what was claimed and given back unstarted is refunded. The database's clock refills.
+   */
   readonly rate?: { readonly count: number; readonly per: Duration; readonly burst?: number | undefined } | undefined
+  /**
+   * Counters that share the slots and tokens of one partition out among them, so that many invocations need not take turns at one
+   * row. Default 1, at most 64; no more than there are slots or tokens of a burst. Never more is admitted than without.
+   */
+  readonly shards?: number | undefined
 }
 
 /** The validated policy. At least one of the two is there. */
 export interface LimitPolicy {
   readonly concurrency: number | undefined
   readonly rate: { readonly count: number; readonly perMs: number; readonly burst: number } | undefined
+  readonly shards: number
 }
 
-/** A limit as a definition uses it: whole, or one per partition; `weight` units are taken at once. */
+/**
+ * A limit as a definition uses it: whole, or one per partition; `weight` units are taken at once. When a limit is lowered below the
+ * weight of runs that are there already, such a run takes the whole limit.
+ */
 export interface LimitUse<I> {
   readonly name: string
   readonly policy: LimitPolicy
@@ -58,7 +70,7 @@ export function limit(name: string, options: LimitOptions): Limit {
 }
 
 function toLimitPolicy(options: LimitOptions, field: string): LimitPolicy {
-  const { concurrency, rate } = options
+  const { concurrency, rate, shards = 1 } = options
   if (concurrency === undefined && rate === undefined) {
     throw notAllowed('invalid_configuration', { field, got: 'neither', allowed: 'concurrency, rate or both' })
   }
@@ -68,6 +80,11 @@ function toLimitPolicy(options: LimitOptions, field: string): LimitPolicy {
         ? undefined
         : checkInteger(concurrency, { field: `${field}.concurrency`, min: 1, max: MAX_LIMIT_AMOUNT }),
     rate: rate === undefined ? undefined : toRate(rate, `${field}.rate`),
+    shards: checkInteger(shards, {
+      field: `${field}.shards`,
+      min: 1,
+      max: Math.min(MAX_LIMIT_SHARDS, concurrency ?? MAX_LIMIT_SHARDS, rate?.burst ?? rate?.count ?? MAX_LIMIT_SHARDS),
+    }),
   }
 }
 
@@ -77,9 +94,13 @@ function toRate(rate: NonNullable<LimitOptions['rate']>, field: string): LimitPo
   return { count, perMs: toMs(rate.per, `${field}.per`, { minMs: 1 }), burst }
 }
 
-/** A weight above what the limit can ever give would wait for ever, so it is refused where it is written. */
+/**
+ * A weight above what the limit can ever give would wait for ever, so it is refused where it is written. It is taken from one shard, so
+ * it must fit the least of them.
+ */
 function checkWeight(weight: number, policy: LimitPolicy, name: string): number {
-  const max = Math.min(policy.concurrency ?? MAX_LIMIT_AMOUNT, policy.rate?.burst ?? MAX_LIMIT_AMOUNT)
+  const whole = Math.min(policy.concurrency ?? MAX_LIMIT_AMOUNT, policy.rate?.burst ?? MAX_LIMIT_AMOUNT)
+  const max = Math.floor(whole / policy.shards)
   return checkInteger(weight, { field: `limit "${name}".weight`, min: 1, max })
 }
 
@@ -89,6 +110,7 @@ export function equalPolicies(left: LimitPolicy, right: LimitPolicy): boolean {
     left.concurrency === right.concurrency &&
     left.rate?.count === right.rate?.count &&
     left.rate?.perMs === right.rate?.perMs &&
-    left.rate?.burst === right.rate?.burst
+    left.rate?.burst === right.rate?.burst &&
+    left.shards === right.shards
   )
 }

@@ -49,6 +49,7 @@ export async function toNewRun(call: NewRunCall, options: ToNewRunOptions): Prom
   const state = definition?.kind === 'machine' ? await initialStateOf(definition, parsed, maxPayloadBytes) : null
   const queue = call.queue ?? definition?.queue ?? ''
   const queueIsCapped = registry.queues.get(queue)?.concurrency !== undefined
+  const admission = askDefinition(call.definition, () => gatesOf({ definition, input: parsed, tenant, queue, queueIsCapped }))
   const retention = definition?.retentionMs ?? DEFAULT_RETENTION
   const headers = headersOf(call, options)
   const key = call.key ?? (definition ? ownKeyOf(definition, parsed) : null)
@@ -73,8 +74,8 @@ export async function toNewRun(call: NewRunCall, options: ToNewRunOptions): Prom
     state: state?.text ?? null,
     payloadBytes: input.bytes + (state?.bytes ?? 0) + (headers === null ? 0 : utf8Length(headers)),
     key,
-    gates: askDefinition(call.definition, () => gatesOf({ definition, input: parsed, tenant, queue, queueIsCapped })),
-    gateUnits: null,
+    gates: admission.gates,
+    gateUnits: admission.units,
     policy,
     deadlineMs: policy === null ? null : firstDeadlineMs(policy),
     onConflict: terms.onConflict,

@@ -29,6 +29,8 @@ export interface Registry {
   /** Every queue that is declared or used by a definition. */
   readonly queues: ReadonlyMap<string, QueueOptions>
   readonly limits: ReadonlyMap<string, LimitPolicy>
+  /** Runs spawned here may have gates: keys of concurrency, limits, or caps of queues. */
+  readonly isGated: boolean
   /** Of the latest version of each definition, by schedule name. */
   readonly schedules: ReadonlyMap<string, { readonly definition: AnyDefinition; readonly trigger: CronTrigger<unknown> }>
   /** Of the latest version of each definition, by hook name. */
@@ -57,6 +59,9 @@ export function createRegistry(
     names: [...byName.keys()],
     queues: collectQueues(runtimes, queues),
     limits: collectLimits(runtimes),
+    isGated:
+      runtimes.some(({ concurrencyKey, limits }) => concurrencyKey !== undefined || limits.length > 0) ||
+      Object.values(queues).some(({ concurrency }) => concurrency !== undefined),
     schedules: collectSchedules(newest),
     webhooks: collectWebhooks(newest),
   }

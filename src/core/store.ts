@@ -5,6 +5,9 @@
 
 import type { Admission, Holding, OnConflict, UniqueEntry } from './admission.ts'
 import type { CallerTransactionStore, ReceiptStore } from './caller-transaction.ts'
+import type { ClaimReply, ClaimRequest } from './claim.ts'
+import type { Gates } from './gate.ts'
+import type { LimitPolicy } from './limit.ts'
 import type { StepMessage } from './messages.ts'
 import type { OperatingStore } from './operating.ts'
 import type { CommitStatement, RunError } from './outcome.ts'
@@ -24,6 +27,7 @@ import type { Status } from './status.ts'
 import type { RunTarget } from './topics.ts'
 
 export type * from './admission.ts'
+export type * from './claim.ts'
 export type * from './records.ts'
 
 /** A run to be spawned, everything resolved: defaults filled in, input validated and serialised. */
@@ -189,45 +193,6 @@ export interface ClaimedRun {
   readonly childrenMore: boolean
 }
 
-export interface ClaimRequest {
-  readonly claimId: string
-  /** What may be claimed: definitions of this build whose timeout fits the time left. */
-  readonly definitions: readonly { readonly name: string; readonly version: number }[]
-  readonly queues: readonly string[] | null
-  readonly limit: number
-  readonly maxBytes: number
-  readonly leaseMs: number
-  readonly laneCursor: number
-  /** Nothing else is in flight: a run that has lost its host may be taken, alone. */
-  readonly alone: boolean
-  /** Claims of this invocation that are marked as alone and no longer will be, once this one takes something. */
-  readonly besides: readonly string[]
-  /** Ask also what is left and what upkeep is due. */
-  readonly peek: boolean
-}
-
-export interface Peek {
-  readonly now: number
-  readonly more: boolean
-  /** In the window: a run that has lost its host before, and is claimed alone; and others. */
-  readonly lonely: boolean
-  readonly others: boolean
-  readonly nextAt: number | null
-  readonly scheduleDue: boolean
-  /** Something is to be ended though nobody asks: see `endDue`. */
-  readonly endingDue: boolean
-  readonly upkeepDue: boolean
-  /** Something that was committed has not been told yet to those it concerns. */
-  readonly relayDue: boolean
-}
-
-export interface ClaimReply {
-  readonly runs: readonly ClaimedRun[]
-  readonly promoted: number
-  readonly rescued: number
-  readonly peek: Peek | null
-}
-
 export type OutcomeKind =
   | 'next'
   | 'continue'
@@ -264,6 +229,8 @@ export interface CommittedOutcome {
   readonly attempt: number
   /** A wait: what the step was shown of the names it waits for again stays in the inbox. */
   readonly keeps: boolean
+  /** Of its gates, when it leaves the invocation: kept meanwhile, or changed for others. Absent: given back, and asked for again. */
+  readonly slots?: 'keep' | Gates | undefined
   /** The step asked to let others have a turn first. */
   readonly yields: boolean
   /** Events and signals for others, committed with it or not at all. */
@@ -361,7 +328,7 @@ export interface EngineStore {
     readonly minRetentionSeconds: number
   }): Promise<{ readonly pruned: number; readonly more: boolean }>
   /** Writes the policies of limits and queue caps that the code declares. */
-  declareLimits(limits: readonly { readonly name: string; readonly concurrency: number }[]): Promise<void>
+  declareLimits(limits: readonly { readonly name: string; readonly policy: LimitPolicy }[]): Promise<void>
 }
 
 export interface ScheduleStore {

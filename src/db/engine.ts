@@ -22,7 +22,9 @@ import { finishHandovers } from './late-handover.ts'
 import { relay } from './outbox.ts'
 import { type ClaimRunsParams, claimRuns, recoverClaim } from './statements/claim-runs.ts'
 import { judgeDeadlines } from './statements/deadlines.ts'
+import { declareLimits } from './statements/declare-limits.ts'
 import { tryLockFamilies } from './statements/end-runs.ts'
+import { promoteGates } from './statements/gates.ts'
 import { ensureEnvironment } from './statements/insert-runs.ts'
 import { dropLapsedClaims, endLeases, endSolitude, extendClaims, readClaimed, rescueLost } from './statements/keep-claims.ts'
 import { loadChildren, loadInbox, readLanes } from './statements/load-satellites.ts'
@@ -30,7 +32,6 @@ import { lockRuns } from './statements/lock-runs.ts'
 import { peekNext } from './statements/peek-next.ts'
 import { promoteDue } from './statements/promote-due.ts'
 import { findRuns } from './statements/topics.ts'
-import { declareLimits } from './statements/upkeep.ts'
 import { upkeep } from './upkeep.ts'
 
 /** Inbox rows and children that come with a claimed run; the rest is fetched per run. */
@@ -40,6 +41,8 @@ const PAGE = 1_000
 /** Runs moved into the claim window by one request, and runs rescued by one. */
 const PROMOTED_AT_ONCE = 1_000
 const RESCUED_AT_ONCE = 500
+/** Counters of rates that one request looks at. */
+const GATES_AT_ONCE = 100
 
 export function createEngineStore(context: StoreContext): EngineStore {
   const { database, schema } = context
@@ -61,9 +64,17 @@ export function createEngineStore(context: StoreContext): EngineStore {
     declareLimits: async (limits) => {
       if (limits.length === 0) return
       const { environment } = context
-      const names = limits.map((limit) => limit.name)
-      const concurrency = limits.map((limit) => limit.concurrency)
-      const statements = [ensureEnvironment(schema, { environment }), declareLimits(schema, { environment, names, concurrency })]
+      const statements = [
+        ensureEnvironment(schema, { environment }),
+        declareLimits(schema, {
+          environment,
+          names: limits.map(({ name }) => name),
+          concurrency: limits.map(({ policy }) => policy.concurrency ?? null),
+          bursts: limits.map(({ policy }) => policy.rate?.burst ?? null),
+          msPerToken: limits.map(({ policy }) => (policy.rate ? policy.rate.perMs / policy.rate.count : null)),
+          shards: limits.map(({ policy }) => policy.shards),
+        }),
+      ]
       learnPlace(context.lanes, statements, (await sendRepeatable(database, statements)).replies)
     },
   }
@@ -90,6 +101,7 @@ async function findTargets(
 function statementsOfClaim(context: StoreContext, request: ClaimRequest): Statement[] {
   const { schema, environment } = context
   const now = context.now()
+  const gated = request.gated !== false || context.lanes.gated
   return [
     ...(request.peek
       ? [
@@ -98,7 +110,8 @@ function statementsOfClaim(context: StoreContext, request: ClaimRequest): Statem
         ]
       : []),
     promoteDue(schema, { now, environment, limit: PROMOTED_AT_ONCE }),
-    claimRuns(schema, toClaimParams(context, request)),
+    ...(gated ? [promoteGates(schema, { now, environment, limit: GATES_AT_ONCE })] : []),
+    claimRuns(schema, toClaimParams(context, request, gated)),
     ...(request.besides.length > 0 ? [endSolitude(schema, { claimIds: request.besides, newClaimId: request.claimId })] : []),
     ...(request.peek
       ? [
@@ -114,7 +127,7 @@ function statementsOfClaim(context: StoreContext, request: ClaimRequest): Statem
   ]
 }
 
-function toClaimParams(context: StoreContext, request: ClaimRequest): ClaimRunsParams {
+function toClaimParams(context: StoreContext, request: ClaimRequest, gated: boolean): ClaimRunsParams {
   return {
     now: context.now(),
     environment: context.environment,
@@ -129,6 +142,7 @@ function toClaimParams(context: StoreContext, request: ClaimRequest): ClaimRunsP
     queues: request.queues,
     satellites: SATELLITES,
     knownLanes: [...context.lanes.byId.keys()],
+    gated,
   }
 }
 
@@ -144,6 +158,8 @@ async function claim(context: StoreContext, request: ClaimRequest): Promise<Clai
   }
 }
 
+const EMPTY_CLAIM: ClaimReply = { runs: [], setAside: 0, laneCursor: 0, promoted: 0, rescued: 0, peek: null }
+
 function isLost(error: unknown): boolean {
   return error instanceof DatabaseError && error.fate === 'lost'
 }
@@ -157,7 +173,7 @@ async function recover(context: StoreContext, request: ClaimRequest): Promise<Cl
       knownLanes: [...context.lanes.byId.keys()],
     }),
   )
-  return { runs: await toClaimedRuns(context, request.claimId, rows), promoted: 0, rescued: 0, peek: null }
+  return { ...EMPTY_CLAIM, runs: await toClaimedRuns(context, request.claimId, rows) }
 }
 
 async function readClaim(
@@ -168,8 +184,15 @@ async function readClaim(
 ): Promise<ClaimReply> {
   const reply = (name: string): readonly Row[] => replies[statements.findIndex((statement) => statement.name === name)] ?? []
   const peek = reply('peek_next')[0]
+  const rows = [...reply('claim_runs'), ...reply('claim_gated_runs')]
+  // what the claim was besides: its last row, without an id
+  const aside = rows.at(-1)?.id === null ? rows.pop() : undefined
+  const unasked = Number(aside?.visit ?? 0)
+  if (unasked > 0 || peek?.gates_due === true) context.lanes.gated = true
   return {
-    runs: await toClaimedRuns(context, request.claimId, reply('claim_runs')),
+    runs: await toClaimedRuns(context, request.claimId, rows),
+    setAside: Number(aside?.seq ?? 0) + unasked,
+    laneCursor: Number(aside?.lane_id ?? 0),
     promoted: Number(reply('promote_due')[0]?.promoted ?? 0),
     rescued: Number(reply('rescue_lost')[0]?.rescued ?? 0),
     peek: peek ? toPeek(peek) : null,

@@ -3,15 +3,17 @@ import type { CommittedOutcome, FlushRequest, NewRun } from '../core/store.ts'
 import type { StoreContext } from './context.ts'
 import { awaitedRuns, statementsOfMessages, statementsOfStragglers, statementsOfTopics } from './flush-topics.ts'
 import {
+  GATE_SEPARATOR,
   groupByLane,
   type Parentage,
+  statementsForGates,
   statementsForKeys,
   statementsForNewLanes,
   statementsForUnborn,
   toInsertParams,
 } from './spawning.ts'
 import { type ApplyOutcomesParams, applyOutcomes } from './statements/apply-outcomes.ts'
-import { handOver, releaseGates } from './statements/gates.ts'
+import { handOver, keepGates, mintGates, releaseGates, switchGates } from './statements/gates.ts'
 import { holdMismatched } from './statements/hold-runs.ts'
 import { insertRuns } from './statements/insert-runs.ts'
 import { lockRuns } from './statements/lock-runs.ts'
@@ -153,6 +155,7 @@ function joins(context: StoreContext, outcomes: readonly CommittedOutcome[], non
     ...(children.length > 0
       ? [
           ...statementsForNewLanes(context, groupByLane(children).lanes),
+          ...statementsForGates(context, children),
           ...statementsForKeys(context, children, { nonce, parents }),
           insertRuns(context.schema, toInsertParams(context, children, { nonce, parents })),
           ...statementsForUnborn(context, children),
@@ -204,6 +207,26 @@ function inboxes(context: StoreContext, outcomes: readonly CommittedOutcome[]): 
 
 function gates(context: StoreContext, outcomes: readonly CommittedOutcome[], ids: readonly string[]): Statement[] {
   const held = [...new Set(outcomes.flatMap((outcome) => outcome.run.gates))].sort()
-  if (held.length === 0) return []
-  return [releaseGates(context.schema, { ids }), handOver(context.schema, { environment: context.environment, gates: held })]
+  const changes = outcomes.flatMap(({ run, slots }) =>
+    slots === undefined || slots === 'keep' ? [] : [{ id: run.id, ...slots }],
+  )
+  if (held.length === 0 && changes.length === 0) return []
+  const { schema, environment } = context
+  const keeping = outcomes.filter(({ slots }) => slots === 'keep').map(({ run }) => run.id)
+  const wanted = changes.flatMap((change) => change.gates ?? [])
+  return [
+    ...(wanted.length > 0 ? [mintGates(schema, { environment, gates: wanted })] : []),
+    ...(keeping.length > 0 ? [keepGates(schema, { ids: keeping })] : []),
+    ...(held.length > 0 ? [releaseGates(schema, { now: context.now(), ids })] : []),
+    ...(changes.length > 0
+      ? [
+          switchGates(schema, {
+            ids: changes.map(({ id }) => id),
+            gates: changes.map((change) => change.gates?.join(GATE_SEPARATOR) ?? null),
+            units: changes.map((change) => change.units?.join(',') ?? null),
+          }),
+        ]
+      : []),
+    ...(held.length > 0 ? [handOver(schema, { environment, gates: held })] : []),
+  ]
 }

@@ -11,6 +11,7 @@ import {
   takeKeys,
   writeReceipts,
 } from './statements/admit-runs.ts'
+import { mintGates } from './statements/gates.ts'
 import { ensureEnvironment, ensureLanes, type InsertRunsParams, insertRuns, type LanesParams } from './statements/insert-runs.ts'
 import { lockOccupants, type MergeSpawnsParams, mergeSpawns } from './statements/merge-spawns.ts'
 import { UNIT_SEPARATOR } from './statements/statement.ts'
@@ -18,7 +19,7 @@ import { UNIT_SEPARATOR } from './statements/statement.ts'
 /** How long an idempotency key is remembered, in milliseconds: 7 days, longer than any sender retries. */
 export const RECEIPT_KEEP_MS = 604_800_000
 /** Between the gates of one run: gates hold the unit separator themselves. */
-const GATE_SEPARATOR = '\u001e'
+export const GATE_SEPARATOR = '\u001e'
 
 /** Where the runs of one batch go: its distinct lanes, and for each run which of them. */
 export function groupByLane(runs: readonly NewRun[]): {
@@ -129,6 +130,12 @@ export function toInsertParams(
   }
 }
 
+/** Makes the counters of their gates that are not there yet: ahead of all that may wait. */
+export function statementsForGates(context: StoreContext, runs: readonly NewRun[]): Statement[] {
+  const gates = [...new Set(runs.flatMap((run) => run.gates ?? []))]
+  return gates.length === 0 ? [] : [mintGates(context.schema, { environment: context.environment, gates })]
+}
+
 interface Entry extends Holding {
   readonly run: NewRun
   readonly scope: string
@@ -219,6 +226,7 @@ export function planSpawn(context: StoreContext, given: readonly NewRun[], nonce
   const statements: readonly Statement[] = [
     ...statementsForOccupants(context, merging),
     ...statementsForNewLanes(context, lanes),
+    ...statementsForGates(context, runs),
     ...(receipts.length > 0 ? [toReceipts(context, receipts, nonce)] : []),
     ...statementsForKeys(context, runs, { nonce }),
     insert,

@@ -1,24 +1,17 @@
 import type { StoreContext } from './context.ts'
 import { pruneEvents } from './statements/events.ts'
 import { handOver } from './statements/gates.ts'
-import {
-  hastenUpkeep,
-  healGates,
-  lockGates,
-  pruneEnded,
-  pruneReceipts,
-  readBlockedGates,
-  takeUpkeep,
-} from './statements/upkeep.ts'
+import { dropIdleGates, healGates, lockGates, readBlockedGates } from './statements/heal-gates.ts'
+import { hastenUpkeep, pruneEnded, pruneReceipts, takeUpkeep } from './statements/upkeep.ts'
 
 /** Rows deleted by one pass of each kind: some milliseconds of work, so that no pass holds up a tick. */
 const PRUNED_AT_ONCE = 2_000
-/** Gates recounted, and gates with waiters looked at, by one pass. */
+/** Counters recounted, and looked at for waiters and idleness, by one pass. */
 const GATES_AT_ONCE = 1_000
 
 /**
- * The duties nobody else has: retention, expired receipts and events, slots of gates that no run holds any more, and runs blocked on a gate that
- * has room. Only the tick that moves the environment's `upkeep_at` does them; each is bounded. `more`: retention did not get to its end,
+ * The duties nobody else has: retention, expired receipts and events, slots of gates that no run holds any more, runs blocked on a gate
+ * that has room, and counters that say nothing. Only the tick that moves the environment's `upkeep_at` does them; each is bounded. `more`: retention did not get to its end,
  * and is due again in a second.
  */
 export async function upkeep(
@@ -31,10 +24,12 @@ export async function upkeep(
     takeUpkeep(schema, { now, environment, source: request.source, nextInMs: request.nextInMs }),
   ])
   if (taken.length === 0) return { pruned: 0, more: false }
-  const [, , blocked = [], ended = []] = await database.batch([
-    lockGates(schema, { environment, limit: GATES_AT_ONCE }),
-    healGates(schema, { environment }),
-    readBlockedGates(schema, { environment, limit: GATES_AT_ONCE }),
+  const gates = { now, environment, limit: GATES_AT_ONCE }
+  const [, , blocked = [], , ended = []] = await database.batch([
+    lockGates(schema, gates),
+    healGates(schema, gates),
+    readBlockedGates(schema, gates),
+    dropIdleGates(schema, gates),
     pruneEnded(schema, { now, environment, limit: PRUNED_AT_ONCE, minRetentionSeconds: request.minRetentionSeconds }),
     pruneReceipts(schema, { now, environment, limit: PRUNED_AT_ONCE }),
     pruneEvents(schema, { now, environment, limit: PRUNED_AT_ONCE }),

@@ -201,6 +201,7 @@ export class Invocation {
       alone: isIdle && (makesRoom || (!this.#lastClaimWasFull && this.#lonely.may(nowMs))),
       besides: this.#hand.solitaryClaims,
       peek: !this.#lastClaimWasFull || makesRoom || nowMs - this.#peekedAt >= PEEK_EVERY_MS,
+      gated: this.#params.registry.isGated,
     }
   }
 
@@ -260,11 +261,12 @@ export class Invocation {
 
   #received(claim: ClaimRequest, reply: ClaimReply | null): void {
     if (!reply) return
-    const { tally } = this
-    tally.claimed += reply.runs.length
-    tally.promoted += reply.promoted
-    tally.rescued += reply.rescued
+    this.tally.countClaim(reply)
     this.#lastClaimWasFull = reply.runs.length >= claim.limit
+    // what a gate denied is out of the way now; behind the lanes that one claim opens there are more
+    const isProgress = reply.setAside > 0 || claim.laneCursor > 0
+    if (isProgress) this.#emptyClaims = 0
+    this.#laneCursor = reply.laneCursor
     if (reply.peek) this.#peek = reply.peek
     if (reply.peek) this.#lonely.noted(reply.peek)
     if (claim.alone && !reply.runs.some((run) => run.losses > 0)) this.#lonely.cameToNothing()
@@ -277,7 +279,7 @@ export class Invocation {
       for (const held of taken) startRun(this.#stage, held)
       return
     }
-    if (reply.peek?.more && !this.#poked) this.#pauseAfterEmptyClaim()
+    if (reply.peek?.more && !this.#poked && !isProgress) this.#pauseAfterEmptyClaim()
   }
 
   /** Something is there but others hold it: look again shortly, a few times, then leave it to them. */

@@ -1,4 +1,4 @@
-import type { CommittedOutcome, FlushedOutcome } from '../core/store.ts'
+import type { ClaimReply, CommittedOutcome, FlushedOutcome } from '../core/store.ts'
 import type { TickReport } from '../core/tick.ts'
 
 type Counts = { -readonly [K in Exclude<keyof TickReport, 'requests' | 'elapsedMs' | 'nextDueAt' | 'more'>]: number }
@@ -6,6 +6,8 @@ type Counts = { -readonly [K in Exclude<keyof TickReport, 'requests' | 'elapsedM
 export interface Tally extends Counts {
   /** Counts one flushed outcome. */
   count(outcome: CommittedOutcome, answer: FlushedOutcome): void
+  /** Counts what a claim brought. */
+  countClaim(reply: ClaimReply): void
 }
 
 export function createTally(): Tally {
@@ -25,6 +27,11 @@ export function createTally(): Tally {
     promoted: 0,
     fired: 0,
     pruned: 0,
+    countClaim(reply) {
+      this.claimed += reply.runs.length
+      this.promoted += reply.promoted
+      this.rescued += reply.rescued
+    },
     count(outcome, answer) {
       if (answer.kind === 'stale') this.stale += 1
       else if (outcome.kind === 'release') this.released += 1

@@ -12,11 +12,9 @@ const FIRED_AT_ONCE = 100
 
 /** Tells the database what the code declares: policies of limits, caps of queues, schedules. Two requests, once per isolate. */
 export async function declareTriggers(store: EngineStore & ScheduleStore, registry: Registry, nowMs: number): Promise<void> {
-  const limits = [...registry.limits].flatMap(([name, { concurrency }]) =>
-    concurrency === undefined ? [] : [{ name, concurrency }],
-  )
+  const limits = [...registry.limits].map(([name, policy]) => ({ name, policy }))
   const caps = [...registry.queues].flatMap(([queue, { concurrency }]) =>
-    concurrency === undefined ? [] : [{ name: queueLimitName(queue), concurrency }],
+    concurrency === undefined ? [] : [{ name: queueLimitName(queue), policy: { concurrency, rate: undefined, shards: 1 } }],
   )
   await store.declareLimits([...limits, ...caps])
   await store.declareSchedules(

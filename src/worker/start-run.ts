@@ -1,4 +1,6 @@
 import type { AnyDefinition } from '../core/definition.ts'
+import { limitOf } from '../core/gate.ts'
+import type { LimitPolicy } from '../core/limit.ts'
 import type { ClaimedRun, CommittedOutcome } from '../core/store.ts'
 import { asContinuation, ended, released } from './committed.ts'
 import { executeStep } from './execute.ts'
@@ -74,8 +76,20 @@ function execute(stage: Stage, held: InHand, run: ClaimedRun, definition: AnyDef
   else executed(outcome)
 }
 
-/** A `next` without delay goes on in here, on the claim it holds: commit first, then the next step. */
+/**
+ * A `next` without delay goes on in here, on the claim it holds: commit first, then the next step. Not where that step has to be admitted:
+ * each is charged to a rate, and other gates than those it holds are asked by a claim.
+ */
 function mayContinue(stage: Stage, held: InHand, definition: AnyDefinition, outcome: CommittedOutcome): boolean {
+  const { limits } = stage.params.registry
+  const isKept = outcome.slots === 'keep'
+  if (outcome.slots !== undefined && !isKept) return false
+  if (outcome.run.gates.some((gate) => isCharged(limits.get(limitOf(gate)), isKept))) return false
   if (outcome.kind !== 'next' || (outcome.delayMs ?? 0) > 0 || outcome.yields || stage.stopping) return false
   return held.inlineSteps < MAX_INLINE_STEPS && definition.timeoutMs <= stage.remainingMs() - FLUSH_RESERVE_MS
+}
+
+/** Slots that are kept are not charged again, whatever else their limit asks. */
+function isCharged(policy: LimitPolicy | undefined, isKept: boolean): boolean {
+  return policy?.rate !== undefined && !(isKept && policy.concurrency !== undefined)
 }

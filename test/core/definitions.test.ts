@@ -249,7 +249,11 @@ describe('registry', () => {
 
   test('refuses one limit with two policies, and takes equal ones', () => {
     const using = (name: string, concurrency: number) => job({ name, limits: [limit('cap', { concurrency })], run: () => 1 })
-    expect(createRegistry([using('a', 1), using('b', 1)]).limits.get('cap')).toEqual({ concurrency: 1, rate: undefined })
+    expect(createRegistry([using('a', 1), using('b', 1)]).limits.get('cap')).toEqual({
+      concurrency: 1,
+      rate: undefined,
+      shards: 1,
+    })
     expect(refusal(() => createRegistry([using('a', 1), using('b', 2)])).message).toContain('"cap"')
   })
 

@@ -1,4 +1,3 @@
-import type { Statement } from '../../src/core/database.ts'
 import { decideReceipts, dropUnborn, readAdmissions } from '../../src/db/statements/admit-runs.ts'
 import { endCascades, followParents } from '../../src/db/statements/cascade.ts'
 import { retakeKey, retryRun } from '../../src/db/statements/change-runs.ts'
@@ -6,7 +5,6 @@ import { claimRuns, recoverClaim } from '../../src/db/statements/claim-runs.ts'
 import { findEndings, judgeDeadlines } from '../../src/db/statements/deadlines.ts'
 import { deliverSignal, forgetReceipt, readReceipt } from '../../src/db/statements/deliver-signals.ts'
 import { endRequested, lockFamilies, requestCancel, tryLockFamilies } from '../../src/db/statements/end-runs.ts'
-import { handOver, releaseGates } from '../../src/db/statements/gates.ts'
 import { ensureLanes } from '../../src/db/statements/insert-runs.ts'
 import { dropLapsedClaims, endSolitude, extendClaims, readClaimed, rescueLost } from '../../src/db/statements/keep-claims.ts'
 import { loadChildren, loadInbox } from '../../src/db/statements/load-satellites.ts'
@@ -26,8 +24,9 @@ import {
   releaseKeysAgain,
   requireApplied,
 } from '../../src/db/statements/settle-outcomes.ts'
-import { hastenUpkeep, lockGates, pruneEnded, pruneReceipts, readBlockedGates } from '../../src/db/statements/upkeep.ts'
-import { DEFINITIONS, GATE, idOf, idsOf } from '../support/claim-world.ts'
+import { hastenUpkeep, pruneEnded, pruneReceipts } from '../../src/db/statements/upkeep.ts'
+import { DEFINITIONS, idOf, idsOf } from '../support/claim-world.ts'
+import type { Case } from './claim-case.ts'
 import {
   admission,
   asked,
@@ -54,15 +53,7 @@ import {
   WRITTEN_BY,
   waits,
 } from './claim-params.ts'
-
-/** A statement of the hot path, or of an upkeep that rides with it, and what it needs to have happened before in its transaction. */
-export interface Case {
-  readonly name: string
-  readonly before?: readonly Statement[]
-  readonly statement: Statement
-  /** The indexes it is to use. */
-  readonly indexes: readonly string[]
-}
+import { gating } from './gate-cases.ts'
 
 const claiming: readonly Case[] = [
   { name: 'claim_runs', statement: claimRuns(S, claimParams), indexes: ['ready_order_key', 'runs_pkey'] },
@@ -190,18 +181,6 @@ const settling: readonly Case[] = [
     before: [outcomes(151, 200, 'wait', 'waiting')],
     statement: recheckWaits(S, { now, ids: waits, shownRunIds: [], shownSignalIds: [] }),
     indexes: ['runs_pkey', 'signals_inbox_idx'],
-  },
-  {
-    name: 'release_gates',
-    before: [outcomes(1, 100, 'done', 'completed')],
-    statement: releaseGates(S, { ids: idsOf('running', 1, 100) }),
-    indexes: ['history_pkey', 'runs_pkey'],
-  },
-  {
-    name: 'hand_over',
-    before: [outcomes(1, 100, 'done', 'completed'), releaseGates(S, { ids: idsOf('running', 1, 100) })],
-    statement: handOver(S, { environment, gates: [GATE] }),
-    indexes: ['runs_blocked_idx', 'runs_pkey'],
   },
   {
     name: 'release_keys',
@@ -366,8 +345,6 @@ const keeping: readonly Case[] = [
     indexes: ['receipts_expires_idx'],
   },
   { name: 'hasten_upkeep', statement: hastenUpkeep(S, { now, environment }), indexes: ['receipts_expires_idx'] },
-  { name: 'lock_gates', statement: lockGates(S, { environment, limit: 1_000 }), indexes: [] },
-  { name: 'read_blocked_gates', statement: readBlockedGates(S, { environment, limit: 1_000 }), indexes: ['runs_blocked_idx'] },
 ]
 
-export const cases: readonly Case[] = [...claiming, ...settling, ...admitting, ...ending, ...changing, ...keeping]
+export const cases: readonly Case[] = [...claiming, ...gating, ...settling, ...admitting, ...ending, ...changing, ...keeping]

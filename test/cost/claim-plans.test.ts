@@ -6,7 +6,8 @@ import { fillWorld, HANDFUL, prepareWorld, type WorldSize } from '../support/cla
 import { type FreshDatabase, forEachVersion, freshDatabase } from '../support/database.ts'
 import { type Measured, measure } from '../support/plans.ts'
 import type { PostgresVersion } from '../support/postgres-server.ts'
-import { type Case, cases, pruning } from './claim-cases.ts'
+import type { Case } from './claim-case.ts'
+import { cases, pruning } from './claim-cases.ts'
 import { claimParams } from './claim-params.ts'
 
 const SMALL: WorldSize = { finished: 10_000, due: 1_000, future: 1_000, foreign: 1_000, running: 5, waiting: 1_000, blocked: 100 }

@@ -21,7 +21,7 @@ forEachVersion('trap 6: a claim that fails', (version) => {
       claim: null,
     })
     expect(await engine.run(id)).toMatchObject({ status: 'completed' })
-    expect(engine.sent.slice(-3).map((names) => names.includes('claim_runs'))).toEqual([true, false, false])
+    expect(engine.sent.slice(-3).map((names) => names.includes('claim_gated_runs'))).toEqual([true, false, false])
   })
 
   test('trap 6: a tick whose next claims fail has committed what it ran, and runs no step twice', async () => {

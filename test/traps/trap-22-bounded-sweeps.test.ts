@@ -1,7 +1,8 @@
 import { expect, test } from 'vitest'
+import { readBlockedGates } from '../../src/db/statements/heal-gates.ts'
 import { dropLapsedClaims, rescueLost } from '../../src/db/statements/keep-claims.ts'
 import { promoteDue } from '../../src/db/statements/promote-due.ts'
-import { pruneEnded, pruneReceipts, readBlockedGates } from '../../src/db/statements/upkeep.ts'
+import { pruneEnded, pruneReceipts } from '../../src/db/statements/upkeep.ts'
 import { forEachVersion } from '../support/database.ts'
 import { sharedEngines, type TestEngine } from '../support/engine.ts'
 import { TRAP_DEFINITIONS } from './definitions.ts'
@@ -83,7 +84,7 @@ forEachVersion('trap 22: sweeps are bounded', (version) => {
       await engine.spawnId('exclusive', key)
     }
     for (let claims = 0; claims < 3; claims += 1) await claim(engine)
-    const statement = readBlockedGates('pawl', { environment: engine.environment, limit: 3 })
+    const statement = readBlockedGates('pawl', { now: null, environment: engine.environment, limit: 3 })
     expect(await engine.database.query(statement)).toHaveLength(3)
   })
 })

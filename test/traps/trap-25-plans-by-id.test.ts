@@ -95,7 +95,7 @@ const STATEMENTS: readonly Statement[] = [
   creditParents(S, { now: null, ids }),
   consumeSignals(S, { runIds: ids, signalIds: each('1') }),
   recheckWaits(S, { now: null, ids, shownRunIds: ids, shownSignalIds: each('1') }),
-  releaseGates(S, { ids }),
+  releaseGates(S, { now: null, ids }),
   releaseKeys(S, { now: null, ids }),
   releaseKeysAgain(S, { now: null, ids }),
   dropUnborn(S, { ids }),

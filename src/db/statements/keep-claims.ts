@@ -91,7 +91,7 @@ lapsed AS MATERIALIZED (
   FOR UPDATE OF c SKIP LOCKED
 ),
 held AS MATERIALIZED (
-  SELECT r.ctid AS place, r.id, r.claimed_by AS claim_id, r.updated_at AS since, i.alone OR r.losses > 0 AS lonely, r.gates,
+  SELECT r.ctid AS place, r.id, r.claimed_by AS claim_id, r.updated_at AS since, i.alone OR r.losses > 0 AS lonely, r.gates, r.gate_shards,
     i.lease_until, coalesce(r.losses >= (r.policy->>'maxReplays')::int, false) AS uncertain
   FROM (SELECT l.id AS claim_id, l.alone, l.lease_until, x.run_id FROM lapsed l CROSS JOIN LATERAL unnest(l.run_ids) AS x(run_id)) i
   JOIN ${s}.runs r ON r.id = i.run_id AND r.claimed_by = i.claim_id AND r.status = 'running'
@@ -99,16 +99,16 @@ held AS MATERIALIZED (
   FOR NO KEY UPDATE OF r SKIP LOCKED
 ),
 counters AS MATERIALIZED (
-  SELECT c.gate FROM ${s}.limit_counters c
-  WHERE c.environment_id = (SELECT id FROM ${s}.environments WHERE name = $2::text) AND c.gate = ANY (ARRAY(SELECT DISTINCT unnest(h.gates) FROM held h)) AND c.shard = 0
-  ORDER BY c.gate FOR UPDATE SKIP LOCKED
+  SELECT c.gate, c.shard FROM ${s}.limit_counters c
+  WHERE c.environment_id = (SELECT id FROM ${s}.environments WHERE name = $2::text) AND c.gate = ANY (ARRAY(SELECT DISTINCT unnest(h.gates) FROM held h))
+  ORDER BY c.gate, c.shard FOR UPDATE SKIP LOCKED
 ),
 given AS MATERIALIZED (
   SELECT h.* FROM held h
   WHERE h.gates IS NULL OR NOT EXISTS (
-    SELECT FROM unnest(h.gates) AS g(gate)
-    JOIN ${s}.limit_counters c ON c.environment_id = (SELECT id FROM ${s}.environments WHERE name = $2::text) AND c.gate = g.gate AND c.shard = 0
-    WHERE g.gate NOT IN (SELECT k.gate FROM counters k))
+    SELECT FROM unnest(h.gates) WITH ORDINALITY AS g(gate, n)
+    JOIN ${s}.limit_counters c ON c.environment_id = (SELECT id FROM ${s}.environments WHERE name = $2::text) AND c.gate = g.gate AND c.shard = coalesce(h.gate_shards[g.n], 0)
+    WHERE (g.gate, c.shard) NOT IN (SELECT k.gate, k.shard FROM counters k))
 ),
 rescued AS (
   UPDATE ${s}.runs r
@@ -124,7 +124,7 @@ rescued AS (
         ELSE r.uncertainty END
   FROM clock, given h
   WHERE r.ctid = ANY (ARRAY(SELECT x.place FROM given x)) AND h.id = r.id AND r.status = 'running'
-  RETURNING r.id, r.seq, r.visit, r.failures, r.losses, r.step, r.gates, r.environment_id, r.lane_id, r.priority, r.available_at, r.position, r.hold, r.timer_at, r.cancel_requested_at, r.updated_at, r.status, r.error
+  RETURNING r.id, r.seq, r.visit, r.failures, r.losses, r.step, r.gates, r.gate_units, r.gate_shards, r.environment_id, r.lane_id, r.priority, r.available_at, r.position, r.hold, r.timer_at, r.cancel_requested_at, r.updated_at, r.status, r.error
 ),
 recorded AS (
   INSERT INTO ${s}.history (run_id, seq, visit, attempt, claimed_by, started_at, finished_at, step, outcome, error)
@@ -138,14 +138,15 @@ windowed AS (
   ON CONFLICT DO NOTHING
 ),
 freed AS (
-  SELECT x.environment_id, g.gate, count(*)::int AS n FROM rescued x CROSS JOIN LATERAL unnest(x.gates) AS g(gate) WHERE x.gates IS NOT NULL GROUP BY x.environment_id, g.gate
+  SELECT x.environment_id, g.gate, coalesce(x.gate_shards[g.n], 0) AS shard, sum(coalesce(x.gate_units[g.n], 1))::int AS n
+  FROM rescued x CROSS JOIN LATERAL unnest(x.gates) WITH ORDINALITY AS g(gate, n) WHERE x.gates IS NOT NULL GROUP BY 1, 2, 3
 ),
 credited AS (
-  UPDATE ${s}.limit_counters c SET held = greatest(c.held - f.n, 0)
-  FROM freed f
-  WHERE c.environment_id = f.environment_id AND c.gate = f.gate AND c.shard = 0
+  UPDATE ${s}.limit_counters c SET held = greatest(c.held - f.n, 0), due_at = CASE WHEN c.refilled_at IS NULL THEN c.due_at ELSE least(c.due_at, clock.at) END
+  FROM freed f, clock
+  WHERE c.environment_id = f.environment_id AND c.gate = f.gate AND c.shard = f.shard
 )
-SELECT count(*)::int AS rescued, ARRAY(SELECT f.gate FROM freed f) AS gates FROM rescued
+SELECT count(*)::int AS rescued, ARRAY(SELECT DISTINCT f.gate FROM freed f) AS gates FROM rescued
 `,
   (p) => [p.now, p.environment, p.limit],
 )

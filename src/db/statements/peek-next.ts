@@ -17,7 +17,8 @@ const servable = (s: string) => `JOIN ${s}.lanes l ON l.id = abs(w.lane_id)
 /**
  * What is left, read without locks: an empty SKIP LOCKED claim proves nothing. `more`: something this build can run is in the window
  * (or due and not yet promoted), or is to be ended (`ending_due`); `lonely` and `others`: whether some of what is
- * in the window must be claimed alone, and whether some need not. `next_at`: the earliest timer, lease, schedule or deadline.
+ * in the window must be claimed alone, and whether some need not. `next_at`: the earliest timer, lease, schedule or deadline, or tokens for
+ * somebody who waits for them.
  */
 export const peekNext = defineStatement<PeekNextParams>(
   'peek_next',
@@ -56,15 +57,18 @@ due AS MATERIALIZED (
     least(
       (SELECT r.deadline_at FROM ${s}.runs r
         WHERE r.environment_id = (SELECT id FROM environment) AND r.deadline_at IS NOT NULL ORDER BY r.deadline_at LIMIT 1),
-      (SELECT c.created_at FROM ${s}.cascades c WHERE c.environment_id = (SELECT id FROM environment) ORDER BY c.created_at LIMIT 1)) AS ending
+      (SELECT c.created_at FROM ${s}.cascades c WHERE c.environment_id = (SELECT id FROM environment) ORDER BY c.created_at LIMIT 1)) AS ending,
+    (SELECT c.due_at FROM ${s}.limit_counters c
+      WHERE c.environment_id = (SELECT id FROM environment) AND c.due_at IS NOT NULL ORDER BY c.due_at LIMIT 1) AS gate
 )
 SELECT
-  coalesce(d.timer <= d.now, false) OR coalesce(d.lease <= d.now, false) OR coalesce(d.ending <= d.now, false) OR f.others OR f.lonely AS more,
+  coalesce(least(d.timer, d.lease, d.ending, d.gate) <= d.now, false) OR f.others OR f.lonely AS more,
   f.lonely, f.others,
-  ${epochMs('least(d.timer, d.lease, d.slot, d.ending)')} AS next_at,
+  ${epochMs('least(d.timer, d.lease, d.slot, d.ending, d.gate)')} AS next_at,
   ${epochMs('d.now')} AS now,
   coalesce(d.slot <= d.now, false) AS schedule_due,
   coalesce(d.ending <= d.now, false) AS ending_due,
+  coalesce(d.gate <= d.now, false) AS gates_due,
   coalesce((SELECT e.upkeep_at <= d.now FROM ${s}.environments e WHERE e.name = $2::text), false) AS upkeep_due,
   EXISTS (SELECT FROM ${s}.outbox o WHERE o.environment_id = (SELECT id FROM environment)) AS relay_due,
   m.min_build

@@ -15,8 +15,8 @@ export interface SettledParams {
  */
 export const settled = (s: string, ids: string) => `
 settled AS (
-  SELECT r.* FROM ${s}.runs r
-  CROSS JOIN LATERAL (SELECT h.xmin AS written_by FROM ${s}.history h WHERE h.run_id = r.id AND h.seq = r.seq LIMIT 1) h
+  SELECT r.*, h.outcome FROM ${s}.runs r
+  CROSS JOIN LATERAL (SELECT h.xmin AS written_by, h.outcome FROM ${s}.history h WHERE h.run_id = r.id AND h.seq = r.seq LIMIT 1) h
   WHERE r.id = ANY (${ids}::uuid[]) AND h.written_by = pg_current_xact_id()::xid
 )`
 

@@ -29,7 +29,7 @@ RETURNING e.id
 /** How soon a pass of retention that found more is followed by another, in seconds: 2,000 rows each, which outruns any spawning. */
 const MORE_AFTER_SECONDS = 1
 
-/** After the pruning, in its batch: while a lane has not been walked to its end, or expired receipts are left, upkeep is due again soon. */
+/** After the duties, in their batch: while lanes or counters have not been walked to their end, or expired receipts are left, upkeep is due again soon. */
 export const hastenUpkeep = defineStatement<{ readonly now: string | null; readonly environment: string }>(
   'hasten_upkeep',
   (s) => `
@@ -37,7 +37,8 @@ WITH ${CLOCK}
 UPDATE ${s}.environments e SET upkeep_at = least(e.upkeep_at, clock.at + make_interval(secs => ${MORE_AFTER_SECONDS}))
 FROM clock
 WHERE e.name = $2::text AND (
-  EXISTS (SELECT FROM ${s}.lanes l WHERE l.environment_id = e.id AND l.prune_cursor_at IS NOT NULL)
+  e.gate_cursor IS NOT NULL
+  OR EXISTS (SELECT FROM ${s}.lanes l WHERE l.environment_id = e.id AND l.prune_cursor_at IS NOT NULL)
   OR (SELECT t.expires_at FROM ${s}.receipts t WHERE t.environment_id = e.id ORDER BY t.expires_at LIMIT 1) <= clock.at
   OR (SELECT t.expires_at FROM ${s}.events t WHERE t.environment_id = e.id ORDER BY t.expires_at LIMIT 1) <= clock.at)
 `,
@@ -114,67 +115,4 @@ gone AS (DELETE FROM ${s}.receipts t WHERE t.ctid = ANY (ARRAY(SELECT e.place FR
 SELECT count(*)::int AS pruned FROM gone
 `,
   (p) => [p.now, p.environment, p.limit],
-)
-
-/** Locks counters before `healGates` recounts them: whoever takes or gives a slot holds the row, so the next snapshot has them all. */
-export const lockGates = defineStatement<{ readonly environment: string; readonly limit: number }>(
-  'lock_gates',
-  (s) => `
-SELECT FROM ${s}.limit_counters c
-WHERE c.environment_id = (SELECT id FROM ${s}.environments WHERE name = $1::text) AND c.held > 0
-ORDER BY c.gate LIMIT (SELECT $2::int) FOR UPDATE SKIP LOCKED
-`,
-  (p) => [p.environment, p.limit],
-)
-
-/** Sets the counters that the statement before has locked (`xmax` is ours) to what the runs in hand really hold. */
-export const healGates = defineStatement<{ readonly environment: string }>(
-  'heal_gates',
-  (s) => `
-WITH environment AS (SELECT id FROM ${s}.environments WHERE name = $1::text),
-truth AS (
-  SELECT g.gate, count(*)::int AS held
-  FROM ${s}.claims c CROSS JOIN LATERAL unnest(c.run_ids) AS x(run_id)
-  JOIN ${s}.runs r ON r.id = x.run_id AND r.status = 'running' AND r.claimed_by = c.id
-  CROSS JOIN LATERAL unnest(r.gates) AS g(gate)
-  WHERE c.environment_id = (SELECT id FROM environment)
-  GROUP BY g.gate
-)
-UPDATE ${s}.limit_counters c SET held = coalesce((SELECT t.held FROM truth t WHERE t.gate = c.gate), 0)
-WHERE c.environment_id = (SELECT id FROM environment) AND c.shard = 0 AND c.xmax = pg_current_xact_id()::xid
-  AND c.held IS DISTINCT FROM coalesce((SELECT t.held FROM truth t WHERE t.gate = c.gate), 0)
-`,
-  (p) => [p.environment],
-)
-
-/** Gates that somebody is blocked on: each one a probe of a loose index scan. */
-export const readBlockedGates = defineStatement<{ readonly environment: string; readonly limit: number }>(
-  'read_blocked_gates',
-  (s) => `
-WITH RECURSIVE walk AS (
-  SELECT f.gate, 1 AS steps FROM (SELECT r.blocked_on AS gate FROM ${s}.runs r WHERE r.blocked_on IS NOT NULL ORDER BY r.blocked_on LIMIT 1) f
-  UNION ALL
-  SELECT n.gate, w.steps + 1 FROM walk w
-  CROSS JOIN LATERAL (SELECT r.blocked_on AS gate FROM ${s}.runs r WHERE r.blocked_on > w.gate ORDER BY r.blocked_on LIMIT 1) n
-  WHERE w.steps < $2::int
-)
-SELECT w.gate FROM walk w
-JOIN ${s}.limit_counters c ON c.gate = w.gate AND c.environment_id = (SELECT id FROM ${s}.environments WHERE name = $1::text)
-`,
-  (p) => [p.environment, p.limit],
-)
-
-export const declareLimits = defineStatement<{
-  readonly environment: string
-  readonly names: readonly string[]
-  readonly concurrency: readonly number[]
-}>(
-  'declare_limits',
-  (s) => `
-INSERT INTO ${s}.limits (environment_id, name, concurrency)
-SELECT e.id, i.name, i.concurrency FROM unnest($2::text[], $3::int[]) AS i(name, concurrency) JOIN ${s}.environments e ON e.name = $1::text
-ORDER BY i.name
-ON CONFLICT (environment_id, name) DO UPDATE SET concurrency = excluded.concurrency WHERE limits.concurrency IS DISTINCT FROM excluded.concurrency
-`,
-  (p) => [p.environment, p.names, p.concurrency],
 )

@@ -1,0 +1,47 @@
+/** What a claim asks for and what it brings. */
+import type { ClaimedRun } from './store.ts'
+
+export interface ClaimRequest {
+  readonly claimId: string
+  /** What may be claimed: definitions of this build whose timeout fits the time left. */
+  readonly definitions: readonly { readonly name: string; readonly version: number }[]
+  readonly queues: readonly string[] | null
+  readonly limit: number
+  readonly maxBytes: number
+  readonly leaseMs: number
+  readonly laneCursor: number
+  /** Nothing else is in flight: a run that has lost its host may be taken, alone. */
+  readonly alone: boolean
+  /** Claims of this invocation that are marked as alone and no longer will be, once this one takes something. */
+  readonly besides: readonly string[]
+  /** Ask also what is left and what upkeep is due. */
+  readonly peek: boolean
+  /** Ask the gates of runs that have some; without, such runs are left where they are, and it is said that they were seen. Default true. */
+  readonly gated?: boolean | undefined
+}
+
+export interface Peek {
+  readonly now: number
+  readonly more: boolean
+  /** In the window: a run that has lost its host before, and is claimed alone; and others. */
+  readonly lonely: boolean
+  readonly others: boolean
+  readonly nextAt: number | null
+  readonly scheduleDue: boolean
+  /** Something is to be ended though nobody asks: see `endDue`. */
+  readonly endingDue: boolean
+  readonly upkeepDue: boolean
+  /** Something that was committed has not been told yet to those it concerns. */
+  readonly relayDue: boolean
+}
+
+export interface ClaimReply {
+  readonly runs: readonly ClaimedRun[]
+  /** Runs that left the window, or will with the next claim, because a gate denies them: what is behind them comes next. */
+  readonly setAside: number
+  /** The lane to go on behind; 0: there are no more than one claim opens. */
+  readonly laneCursor: number
+  readonly promoted: number
+  readonly rescued: number
+  readonly peek: Peek | null
+}

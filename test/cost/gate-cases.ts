@@ -1,0 +1,76 @@
+import { claimRuns } from '../../src/db/statements/claim-runs.ts'
+import {
+  handOver,
+  keepGates,
+  mintGates,
+  promoteGates,
+  releaseGates,
+  releaseKept,
+  switchGates,
+} from '../../src/db/statements/gates.ts'
+import { dropIdleGates, healGates, lockGates, readBlockedGates } from '../../src/db/statements/heal-gates.ts'
+import { GATE, idsOf } from '../support/claim-world.ts'
+import type { Case } from './claim-case.ts'
+import { claimParams, environment, now, outcomes, S } from './claim-params.ts'
+
+/** What runs with gates add to the hot path, and what upkeep does for them. */
+export const gating: readonly Case[] = [
+  {
+    name: 'claim_gated_runs',
+    statement: claimRuns(S, { ...claimParams, gated: true }),
+    indexes: ['ready_order_key', 'runs_pkey'],
+  },
+  {
+    name: 'release_gates',
+    before: [outcomes(1, 100, 'done', 'completed')],
+    statement: releaseGates(S, { now, ids: idsOf('running', 1, 100) }),
+    indexes: ['history_pkey', 'runs_pkey'],
+  },
+  {
+    name: 'mint_gates',
+    statement: mintGates(S, { environment, gates: [GATE, 'key\u001facme\u001fnew'] }),
+    indexes: [],
+  },
+  {
+    name: 'promote_gates',
+    statement: promoteGates(S, { now, environment, limit: 100 }),
+    indexes: ['runs_blocked_idx', 'runs_pkey'],
+  },
+  {
+    name: 'keep_gates',
+    before: [outcomes(1, 100, 'next', 'pending')],
+    statement: keepGates(S, { ids: idsOf('running', 1, 100) }),
+    indexes: ['history_pkey', 'runs_pkey'],
+  },
+  {
+    name: 'switch_gates',
+    before: [outcomes(1, 100, 'next', 'pending')],
+    statement: switchGates(S, { ids: idsOf('running', 1, 100), gates: [], units: [] }),
+    indexes: ['history_pkey', 'runs_pkey'],
+  },
+  { name: 'release_kept', statement: releaseKept(S, { ids: idsOf('running', 1, 100) }), indexes: ['runs_pkey'] },
+  {
+    name: 'hand_over',
+    before: [outcomes(1, 100, 'done', 'completed'), releaseGates(S, { now, ids: idsOf('running', 1, 100) })],
+    statement: handOver(S, { environment, gates: [GATE] }),
+    indexes: ['runs_blocked_idx', 'runs_pkey'],
+  },
+  { name: 'lock_gates', statement: lockGates(S, { now, environment, limit: 1_000 }), indexes: [] },
+  {
+    name: 'heal_gates',
+    before: [lockGates(S, { now, environment, limit: 1_000 })],
+    statement: healGates(S, { now, environment, limit: 1_000 }),
+    indexes: ['runs_held_gates_idx'],
+  },
+  {
+    name: 'read_blocked_gates',
+    statement: readBlockedGates(S, { now, environment, limit: 1_000 }),
+    indexes: ['runs_blocked_idx'],
+  },
+  {
+    name: 'drop_idle_gates',
+    before: [lockGates(S, { now, environment, limit: 1_000 })],
+    statement: dropIdleGates(S, { now, environment, limit: 1_000 }),
+    indexes: ['runs_blocked_idx'],
+  },
+]
