@@ -70,7 +70,7 @@ export function joins(
   run: ClaimedRun,
   children: readonly NewRun[],
   need: number | null = null,
-  options: { readonly failFast?: boolean; readonly cancelsStragglers?: boolean; readonly deadlineMs?: number } = {},
+  options: { readonly failFast?: boolean; readonly cancelsStragglers?: boolean; readonly deadlineMs?: number | undefined } = {},
 ): CommittedOutcome {
   const { failFast = false, cancelsStragglers = false, deadlineMs = null } = options
   const join = { children, need, failFast, cancelsStragglers }

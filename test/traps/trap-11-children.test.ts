@@ -207,6 +207,18 @@ forEachVersion('trap 11: children', (version) => {
     },
     raceTimeout(RACES),
   )
+
+  test(
+    'C150 C151 C269 trap 11: children that end well or not, all at once and while the deadline passes, wake their parent once',
+    async () => {
+      const engine = await startFlow()
+      await inWaves(`trap 11 on PostgreSQL ${version}, quorum, deadline and children`, RACES, 12, (size) =>
+        raceQuorums(engine, size),
+      )
+      expect(engine.database.requests).toBe(engine.sent.length)
+    },
+    raceTimeout(RACES),
+  )
 })
 
 const RACES = raceCount(300)
@@ -249,5 +261,36 @@ async function raceParks(engine: TestEngine, size: number): Promise<void> {
   await flush(
     engine,
     woken.map((run) => finishes(run)),
+  )
+}
+
+/** Parents of three children that need two good ones: of each, a different lot fail; half of the parents' deadlines pass meanwhile. */
+async function raceQuorums(engine: TestEngine, size: number): Promise<void> {
+  await Promise.all(Array.from({ length: size }, () => engine.spawnId('flow')))
+  const parents = await claim(engine)
+  for (const [index, parent] of parents.entries()) {
+    const deadlineMs = index % 2 === 0 ? 1_000 : null
+    await flush(engine, [
+      joins(parent, await children(engine, 'task', 3), 2, { failFast: index % 5 === 4, deadlineMs: deadlineMs ?? undefined }),
+    ])
+  }
+  const tasks = await claim(engine)
+  engine.advance(1_000)
+  const taken: string[] = []
+  const takes = async () => {
+    for (const run of await claim(engine, { limit: size })) taken.push(run.id)
+  }
+  const ends = tasks.map((run, index) => flush(engine, [index % 3 === 0 ? fails(run) : finishes(run)]))
+  await Promise.all([...ends.slice(0, size), takes(), ...ends.slice(size), takes()])
+  await takes()
+  expect([...taken].sort()).toEqual(parents.map(({ id }) => id).sort())
+  for (const { id } of parents) {
+    // parked, and woken by one of them: the claim comes on top
+    const run = await engine.run(id)
+    expect({ status: run.status, outcomes: (await engine.history(id)).length }).toEqual({ status: 'running', outcomes: 1 })
+  }
+  await engine.sql(
+    "UPDATE pawl.runs SET status = 'completed', claimed_by = NULL, finished_at = now() WHERE status = 'running' AND id = ANY ($1)",
+    [parents.map(({ id }) => id)],
   )
 }
