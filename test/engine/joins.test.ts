@@ -161,9 +161,50 @@ forEachVersion('joins', (version) => {
     expect(await engine.sql(ended, [id])).toEqual(['completed', 'failed', 'completed'])
   })
 
-  test('stragglers that are to be cancelled are handed on with the commit of the step that went on without them', async () => {
-    const { engine, id } = await play({ parts: [{ after: 1 }, { after: 8 }], need: 1, cancels: true })
-    const [join] = await engine.sql<number>('SELECT parent_join_seq FROM pawl.runs WHERE parent_id = $1 LIMIT 1', [id])
-    expect(await engine.sql('SELECT join_seq FROM pawl.cascades WHERE parent_id = $1', [id])).toEqual([join])
+  test('C269 C149 stragglers that are to be cancelled are, once the step that went on without them is through; others are left alone', async () => {
+    const parts = [{ after: 1 }, { after: 7 }, { after: 8 }]
+    const ended = 'SELECT status::text FROM pawl.runs WHERE parent_id = $1 ORDER BY child_index'
+    for (const [cancels, rest] of [
+      [true, 'cancelled'],
+      [false, 'completed'],
+    ] as const) {
+      const { engine, id, minute } = await play({ parts, need: 1, cancels })
+      expect(minute).toBe(1)
+      const before = await engine.run(id)
+      await engine.tick()
+      engine.advance(600_000)
+      await engine.tick()
+      expect(await engine.sql(ended, [id])).toEqual(['completed', rest, rest])
+      expect(await engine.run(id)).toEqual(before)
+      expect(await engine.sql('SELECT count(*)::int FROM pawl.cascades WHERE parent_id = $1', [id])).toEqual([0])
+    }
+  })
+
+  test('C269 stragglers are those of that join only: children of the next one live on', async () => {
+    const twice = machine({
+      name: 'twice',
+      state: z.object({}),
+      output: z.array(z.string()),
+      initial: 'first',
+      steps: {
+        first: ({ join }) =>
+          join([part.with({ after: 1 }), part.with({ after: 9 }, { delay: '9m' })], {
+            goto: 'second',
+            need: 'any',
+            stragglers: 'cancel',
+          }),
+        second: ({ join }) => join([part.with({ after: 2 }, { delay: '2m' })], { goto: 'end' }),
+        end: ({ children, done }) => done(children(part).map((child) => child.status)),
+      },
+    })
+    const engine = await start({ definitions: [twice, part], frozen: true })
+    const id = await engine.spawnId('twice', {})
+    await engine.tick()
+    await engine.tick()
+    const children = 'SELECT status::text FROM pawl.runs WHERE parent_id = $1 ORDER BY position'
+    expect(await engine.sql(children, [id])).toEqual(['completed', 'cancelled', 'pending'])
+    engine.advance(120_000)
+    await engine.tick()
+    expect((await engine.run(id)).result).toEqual(['completed'])
   })
 })
