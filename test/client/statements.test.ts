@@ -33,7 +33,10 @@ describe('as statements of a batch over Neon HTTP', () => {
 
   const connect = () => {
     const database = neonHttp(endpoint.connectionString, { endpoint: endpoint.httpUrl })
-    const pawl = createPawl({ definitions: [mail, order] }).connect({ database, onCommit: () => void (kicks += 1) })
+    const onCommit = () => {
+      kicks += 1
+    }
+    const pawl = createPawl({ definitions: [mail, order] }).connect({ database, onCommit })
     const ticker = pawl.createTicker({ budget: TEST_BUDGET })
     return { pawl, tick: () => ticker.tick('test') }
   }
