@@ -69,9 +69,12 @@ const AT = 'coalesce($1::timestamptz, now())'
 export const unstarted = (r: string) =>
   `${r}.status = 'pending' AND ${r}.visit = 1 AND ${r}.failures = 0 AND ${r}.losses = 0 AND ${r}.snoozes = 0`
 
-/** Anybody may take it over: its time is up, or it was held only until its run started. */
+/**
+ * Anybody may take it over: its time is up, or it was held only until its run started. A run that cannot be seen is one that was written
+ * after the snapshot, by whom this has waited for: it has not started.
+ */
 const free = (s: string, u: string) => `(coalesce(${u}.expires_at <= ${AT}, false)
-    OR ${u}.keep & 16 <> 0 AND (SELECT true FROM ${s}.runs h WHERE h.id = ${u}.run_id AND ${unstarted('h')}) IS NULL)`
+    OR ${u}.keep & 16 <> 0 AND coalesce((SELECT NOT (${unstarted('h')}) FROM ${s}.runs h WHERE h.id = ${u}.run_id), false))`
 
 /**
  * Takes keys and other entries, in their order; one that is held stays with its run, and is not locked (a flush that frees it must not wait
