@@ -1,5 +1,6 @@
 import { PawlError } from '../core/errors.ts'
 import type { InvocationParams } from './invocation-params.ts'
+import type { Tally } from './report.ts'
 
 /** Time a handler has to stop once it was told to, in milliseconds: enough to give back what it holds, too short to hold up others. */
 export const CANCEL_GRACE_MS = 1_000
@@ -19,12 +20,14 @@ const RESERVE_REQUESTS = 4
  */
 export class Endings {
   readonly #params: InvocationParams
-  readonly #over: (ended: number, moved: boolean) => void
+  readonly #tally: Tally
+  readonly #over: (moved: boolean) => void
   #underWay = false
 
-  /** `over`: called after each round, with how many runs it ended and whether anything has moved. */
-  constructor(params: InvocationParams, over: (ended: number, moved: boolean) => void) {
+  /** `over`: called after each round, with whether anything has moved. */
+  constructor(params: InvocationParams, tally: Tally, over: (moved: boolean) => void) {
     this.#params = params
+    this.#tally = tally
     this.#over = over
   }
 
@@ -47,6 +50,7 @@ export class Endings {
 
   #end(ended: number, moved: boolean): void {
     this.#underWay = false
-    this.#over(ended, moved)
+    this.#tally.cancelled += ended
+    this.#over(moved)
   }
 }

@@ -70,9 +70,9 @@ export class Invocation {
       if (told > 0) this.#exhausted = false
       this.#pump()
     })
-    this.#endings = new Endings(params, (ended, moved) => {
-      this.tally.cancelled += ended
+    this.#endings = new Endings(params, this.tally, (moved) => {
       if (moved) this.#exhausted = false
+      else this.#pauseAfterEmptyClaim()
       this.#pump()
     })
   }
@@ -285,6 +285,7 @@ export class Invocation {
   /** Something is there but others hold it: look again shortly, a few times, then leave it to them. */
   #pauseAfterEmptyClaim(): void {
     this.#exhausted = true
+    if (this.#endings.isUnderWay) return
     this.#emptyClaims += 1
     if (this.#emptyClaims > MAX_EMPTY_CLAIMS) return
     this.#onWire += 1

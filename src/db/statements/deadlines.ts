@@ -13,7 +13,8 @@ const CASCADES_AT_ONCE = 100
 
 /**
  * What is to be ended though nobody asks: runs whose deadline has to be looked at, children whose parent was cancelled (`parent_id`), and
- * cascades without any (`run_id` null). Read without locks: each is looked at again under its own.
+ * cascades without any (`run_id` null). Read without locks: each is looked at again under its own. The first ones are taken and then
+ * compared, so that the index is read in its order, whatever is believed of how many are due.
  */
 export const findEndings = defineStatement<FindEndingsParams>(
   'find_endings',
@@ -21,9 +22,12 @@ export const findEndings = defineStatement<FindEndingsParams>(
 WITH ${CLOCK},
 environment AS MATERIALIZED (SELECT id FROM ${s}.environments WHERE name = $2::text),
 due AS (
-  SELECT r.id FROM ${s}.runs r
-  WHERE r.environment_id = (SELECT id FROM environment) AND r.deadline_at IS NOT NULL AND r.deadline_at <= (SELECT at FROM clock)
-  ORDER BY r.deadline_at LIMIT (SELECT $3::int)
+  SELECT f.id FROM (
+    SELECT r.id, r.deadline_at FROM ${s}.runs r
+    WHERE r.environment_id = (SELECT id FROM environment) AND r.deadline_at IS NOT NULL
+    ORDER BY r.deadline_at LIMIT (SELECT $3::int)
+  ) f
+  WHERE f.deadline_at <= (SELECT at FROM clock)
 ),
 parents AS MATERIALIZED (
   SELECT c.parent_id, c.join_seq FROM ${s}.cascades c WHERE c.environment_id = (SELECT id FROM environment) ORDER BY c.created_at LIMIT ${CASCADES_AT_ONCE}
@@ -59,7 +63,7 @@ const idleSince = (s: string) => `
 /**
  * Looks at the deadlines of those runs that are due for it, after a lock of their families: one that is over writes the request to end and
  * leaves word for the children; else the next instant to look is set. All three count from when the run was first due (after a retry by
- * hand: from that). Until then `deadline_at` is a lower bound: progress does not move it, so that it costs nothing.
+ * hand: from that). Found by id: the instant is asked in a way that `runs_deadline_idx` does not answer. Until then `deadline_at` is a lower bound: progress does not move it, so that it costs nothing.
  */
 export const judgeDeadlines = defineStatement<{ readonly now: string | null; readonly ids: readonly string[] }>(
   'judge_deadlines',
@@ -71,7 +75,7 @@ due AS MATERIALIZED (
     r.status = 'running' OR r.visit > 1 OR (SELECT true FROM ${s}.history h WHERE h.run_id = r.id AND h.outcome <> 'release' LIMIT 1) IS NOT NULL AS started,
     CASE WHEN r.policy ->> 'maxIdleMs' IS NOT NULL THEN ${idleSince(s)} END AS idle_since
   FROM ${s}.runs r, clock
-  WHERE r.id = ANY ($2::uuid[]) AND r.deadline_at <= clock.at AND ${isOursWithParent(s, 'r')}
+  WHERE r.id = ANY ($2::uuid[]) AND coalesce(r.deadline_at, 'infinity') <= clock.at AND ${isOursWithParent(s, 'r')}
 ),
 limits AS (
   SELECT d.id, d.at, d.live,

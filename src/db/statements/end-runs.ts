@@ -33,7 +33,7 @@ const families = (s: string, lock: string) => `
 SELECT FROM ${s}.runs r
 WHERE r.id = ANY (ARRAY(
   SELECT i.id FROM unnest($1::uuid[]) AS i(id)
-  UNION SELECT x.parent_id FROM ${s}.runs x WHERE x.id = ANY ($1::uuid[]) AND x.parent_id IS NOT NULL))
+  UNION SELECT x.parent_id FROM ${s}.runs x WHERE x.id = ANY ($1::uuid[])))
 ORDER BY r.id ${lock}
 `
 
