@@ -7,8 +7,8 @@ import type { Surroundings } from './surroundings.ts'
 
 export interface InTransaction {
   /**
-   * The caller's own transaction: what is written is committed with it or not at all, and nobody sees it before. One request (over PGlite
-   * one per statement). READ COMMITTED only. Of the same database as pawl. After an error other than those of the call itself (a wrong
+   * The caller's own transaction: what is written is committed with it or not at all, and nobody sees it before. One request where pawl's own
+   * driver is node-postgres or Neon's WebSocket, else one per statement. READ COMMITTED only. Of the same database as pawl. After an error other than those of the call itself (a wrong
    * input, no target, a conflict) Postgres lets it only roll back.
    */
   readonly tx: CallerTransaction

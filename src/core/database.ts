@@ -41,6 +41,11 @@ export interface Database {
    * inside their own transaction and for migrations; the engine itself never uses it.
    */
   readonly transaction?: <T>(fn: (tx: Transaction) => Promise<T>) => Promise<T>
+  /**
+   * Sends through a client that somebody else has checked out, of the kind that this driver uses, in one write behind whatever its owner
+   * has sent; prepares nothing by name on it. Absent where the driver has no clients.
+   */
+  readonly sendThrough?: (client: object, statements: readonly Statement[]) => Promise<readonly (readonly Row[])[]>
   /** Frees what the driver itself opened (pools, files, locks). Idempotent. */
   close(): Promise<void>
 }

@@ -4,7 +4,6 @@ import { explainDatabaseError } from '../core/database-errors.ts'
 import { describe, notAllowed, PawlError } from '../core/errors.ts'
 import type { StoreContext } from './context.ts'
 import { toDatabaseError } from './errors.ts'
-import { isPipelineClient, sendThrough } from './pipeline.ts'
 import { checkTransaction, REFUSAL, requireTransaction } from './statements/check-transaction.ts'
 import { encodeParameters, type Field, RowReader, TYPE_OIDS } from './values.ts'
 
@@ -16,7 +15,7 @@ type Send = (statements: readonly Statement[]) => Promise<readonly (readonly Row
  * caller's, and has not been sent.
  */
 export function callersDatabase({ schema, database, lanes }: StoreContext, tx: unknown): Database {
-  const send = senderOf(tx)
+  const send = senderOf(tx, database)
   let requests = 0
   const guarded: Send = async (statements) => {
     requests += 1
@@ -45,15 +44,19 @@ interface Shape {
   readonly exec?: unknown
   readonly rollback?: unknown
   readonly session?: { readonly client?: unknown } | null
+  readonly connection?: { readonly stream?: unknown } | null
 }
 
-function senderOf(tx: unknown): Send {
+function senderOf(tx: unknown, database: Database): Send {
   if (typeof tx !== 'object' || tx === null) throw noTransaction(tx)
   const shape = tx as Shape
   // drizzle's: its session holds what it was made over
-  if (typeof shape.session === 'object' && shape.session !== null) return senderOf(shape.session.client)
-  if (isPipelineClient(tx)) return (statements) => sendThrough(tx, statements)
+  if (typeof shape.session === 'object' && shape.session !== null) return senderOf(shape.session.client, database)
   if (typeof shape.query !== 'function') throw noTransaction(tx)
+  if (typeof shape.connection === 'object' && typeof shape.connection?.stream === 'object') {
+    const { sendThrough } = database
+    return sendThrough ? (statements) => sendThrough(tx, statements) : sendOneByOne(readerOfClient(tx as ClientQueries))
+  }
   if (typeof shape.exec === 'function' && typeof shape.rollback === 'function')
     return sendOneByOne(readerOfPglite(tx as PgliteQueries))
   if (typeof shape.execute === 'function') return sendOneByOne((statement) => (tx as PawlQueries).query(statement))
@@ -62,7 +65,7 @@ function senderOf(tx: unknown): Send {
 
 function noTransaction(got: unknown): PawlError {
   const allowed =
-    'a client of node-postgres or of Neon’s WebSocket pool in BEGIN, or what drizzle’s or PGlite’s transaction() hands out (over Neon HTTP: pawl.statements)'
+    'a client of node-postgres or of Neon’s WebSocket pool in BEGIN, or what transaction() over them or over PGlite hands out (over Neon HTTP: pawl.statements)'
   return notAllowed('invalid_request', { field: 'tx', got: isPool(got) ? 'a pool' : got, allowed })
 }
 
@@ -82,6 +85,25 @@ interface PawlQueries {
   query(statement: Statement): Promise<readonly Row[]>
 }
 
+interface ClientQueries {
+  query(request: object): Promise<{ rows: unknown[]; fields: readonly Field[] }>
+}
+
+/** Over a driver of pawl's that has no such clients: one statement after the other. */
+function readerOfClient(client: ClientQueries) {
+  return async (statement: Statement): Promise<readonly Row[]> => {
+    const values = encodeParameters(statement)
+    const types = { getTypeParser: () => rawText }
+    return readRows(await client.query({ text: statement.text, values, rowMode: 'array', types }))
+  }
+}
+
+function readRows({ rows, fields }: { readonly rows: unknown[]; readonly fields: readonly Field[] }): readonly Row[] {
+  const reader = new RowReader(fields)
+  // in array mode without parsers a row is its texts
+  return (rows as (string | null)[][]).map((texts) => reader.read(texts))
+}
+
 interface PgliteQueries {
   query(text: string, params: (string | null)[], options: object): Promise<{ rows: unknown[]; fields: readonly Field[] }>
 }
@@ -93,10 +115,7 @@ const RAW = { rowMode: 'array', parsers: identities, serializers: identities }
 
 function readerOfPglite(tx: PgliteQueries) {
   return async (statement: Statement): Promise<readonly Row[]> => {
-    const { rows, fields } = await tx.query(statement.text, encodeParameters(statement), RAW)
-    const reader = new RowReader(fields)
-    // in array mode with these parsers a row is its texts
-    return (rows as (string | null)[][]).map((texts) => reader.read(texts))
+    return readRows(await tx.query(statement.text, encodeParameters(statement), RAW))
   }
 }
 

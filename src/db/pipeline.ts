@@ -52,6 +52,7 @@ export function pipelinedDatabase(options: PipelinedDatabaseOptions): Database {
 class PipelinedDatabase implements Database {
   readonly driver: Database['driver']
   requests = 0
+  readonly sendThrough = sendThrough
   private readonly options: PipelinedDatabaseOptions
   private readonly writer = new WireWriter()
   private pool: PipelinePool | Promise<PipelinePool> | undefined
@@ -154,17 +155,8 @@ function exchange({ client, writer }: Way, statements: readonly EncodedStatement
   })
 }
 
-/** A client of node-postgres or of Neon's WebSocket pool, told by its shape. */
-export function isPipelineClient(client: object): boolean {
-  const { query, connection } = client as { readonly query?: unknown; readonly connection?: { readonly stream?: unknown } | null }
-  return typeof query === 'function' && typeof connection === 'object' && typeof connection?.stream === 'object'
-}
-
-/**
- * Sends the statements through a client that somebody else has checked out, in one write, behind whatever its owner has sent. Nothing is
- * prepared by name on it. `client` is one that `isPipelineClient` has told.
- */
-export async function sendThrough(client: object, statements: readonly Statement[]): Promise<readonly (readonly Row[])[]> {
+async function sendThrough(client: object, statements: readonly Statement[]): Promise<readonly (readonly Row[])[]> {
+  // told by its shape, where it was handed in
   const way = { client: client as PipelineClient, writer: new WireWriter() }
   return (await exchange(way, statements.map(encode), undefined)).results()
 }

@@ -7,6 +7,7 @@ import { drizzle as drizzleOverPglite } from 'drizzle-orm/pglite'
 import pg from 'pg'
 import type { CallerTransaction } from '../../src/core/caller-transaction.ts'
 import type { Database } from '../../src/core/database.ts'
+import { neonHttp } from '../../src/db/drivers/neon-http.ts'
 import { neonWebsocket } from '../../src/db/drivers/neon-websocket.ts'
 import { nodePostgres } from '../../src/db/drivers/node-postgres.ts'
 import { pglite } from '../../src/db/drivers/pglite.ts'
@@ -133,18 +134,19 @@ async function openNeonPool(connectionString: string) {
   }
   pool.on('error', ignored)
   const database = neonWebsocket(endpoint.connectionString, { proxy: endpoint.websocketUrl, max: 2 })
+  const overHttp = neonHttp(endpoint.connectionString, { endpoint: endpoint.httpUrl })
   const close = async () => {
     await Promise.all([pool.end(), database.close()])
     await endpoint.close()
   }
-  return { pool, database, close }
+  return { pool, database, overHttp, close }
 }
 
-function overNeon(version: PostgresVersion): Promise<CallersSubject> {
+function overNeon(version: PostgresVersion, pawlOver: 'database' | 'overHttp' = 'database'): Promise<CallersSubject> {
   return overServer(version, async (connectionString) => {
-    const { pool, database, close } = await openNeonPool(connectionString)
+    const { pool, close, ...databases } = await openNeonPool(connectionString)
     return {
-      database,
+      database: databases[pawlOver],
       transaction: async (use, isolation) => {
         const client = await pool.connect()
         try {
@@ -233,7 +235,8 @@ export function callersOf(version: PostgresVersion): readonly Callers[] {
 const CALLERS: readonly Callers[] = [
   { name: 'node-postgres', looksBeside: true, open: overPg },
   { name: 'drizzle over node-postgres', looksBeside: true, open: overDrizzlePg },
-  { name: 'Neon’s WebSocket pool', looksBeside: true, open: overNeon },
+  { name: 'Neon’s WebSocket pool', looksBeside: true, open: (version) => overNeon(version) },
+  { name: 'Neon’s WebSocket pool beside Neon HTTP', looksBeside: true, open: (version) => overNeon(version, 'overHttp') },
   { name: 'drizzle over Neon’s WebSocket pool', looksBeside: true, open: overDrizzleNeon },
   { name: 'pawl’s own driver', looksBeside: true, open: overPawl },
   { name: 'PGlite', looksBeside: false, open: overPglite },
