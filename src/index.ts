@@ -31,7 +31,17 @@ export type {
 } from './client/typed-calls.ts'
 export { createPawl } from './compose.ts'
 export type { BatchStatement, CallerTransaction } from './core/caller-transaction.ts'
-export type { EmitCall, EmitResult, Reconciled, SignalResult, SpawnCall, SpawnItem, SpawnResult } from './core/calls.ts'
+export type {
+  EmitCall,
+  EmitResult,
+  Reconciled,
+  RetryCall,
+  RetryResult,
+  SignalResult,
+  SpawnCall,
+  SpawnItem,
+  SpawnResult,
+} from './core/calls.ts'
 export type { ChildResult, Inbox, JobContext, RunInfo, StepContext } from './core/context.ts'
 export {
   type Database,
@@ -53,7 +63,15 @@ export type { LogFields, Logger } from './core/logger.ts'
 export { type Machine, type MachineOptions, machine } from './core/machine.ts'
 export type { EventMessage, SignalMessage } from './core/messages.ts'
 export type { BulkAnswer, BulkCall, OperatingCalls, PauseAnswer, RunPauseAnswer } from './core/operating.ts'
-export { type Call, type CommitStatement, NonRetryableError, nonRetryable, type Outcome, type RunError } from './core/outcome.ts'
+export {
+  type Call,
+  type CommitStatement,
+  NonRetryableError,
+  nonRetryable,
+  type Outcome,
+  type RunError,
+  type UncertainReport,
+} from './core/outcome.ts'
 // a star, so that `declare module 'pawl' { interface Register { … } }` reaches it
 export * from './core/register.ts'
 export type { QueueOptions } from './core/registry.ts'

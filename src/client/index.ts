@@ -1,6 +1,6 @@
 /** The client alone: what an application needs that calls pawl over HTTP. */
 
-export type { EmitResult, Reconciled, SignalResult, SpawnItem, SpawnResult } from '../core/calls.ts'
+export type { EmitResult, Reconciled, RetryCall, RetryResult, SignalResult, SpawnItem, SpawnResult } from '../core/calls.ts'
 export type { Duration } from '../core/duration.ts'
 export { ERROR_CODES, type ErrorCode, type ErrorItem, isPawlError, PawlError } from '../core/errors.ts'
 export type { RunError } from '../core/outcome.ts'
