@@ -23,6 +23,11 @@ export function queueLimitName(queue: string): string {
   return `queue:${queue}`
 }
 
+/** True of the cap of a queue. */
+export function isOfQueue(gate: string): boolean {
+  return gate.startsWith('queue:')
+}
+
 /** Refuses, with `invalid_configuration`, a limit whose name would be taken for exclusive keys or for the cap of a queue. */
 export function checkLimitName(name: string): void {
   if (name !== EXCLUSIVE && !name.startsWith('queue:')) return
@@ -57,7 +62,7 @@ export function gatesOf(params: {
   return sortedGates(gates)
 }
 
-function sortedGates(units: ReadonlyMap<string, number>): Gates {
+export function sortedGates(units: ReadonlyMap<string, number>): Gates {
   if (units.size === 0) return { gates: null, units: null }
   const gates = [...units.keys()].sort()
   const weights = gates.map((gate) => units.get(gate) ?? 1)

@@ -5,6 +5,7 @@ import { describe, notAllowed, PawlError } from './errors.ts'
 import { type MessageOptions, type StepMessage, toMessages } from './messages.ts'
 import { checkAwaited, checkCalls, checkCommit, checkNeed, oneOf } from './outcome-checks.ts'
 import { type RunError, shorten, toRunError } from './run-error.ts'
+import { type CheckedLimits, checkLimitsOption, type LimitsOption } from './slots.ts'
 import { type EndOf, eventTopic, type RunTarget } from './topics.ts'
 
 export { isNonRetryable, NonRetryableError, nonRetryable, type RunError, type TerminalCause, toRunError } from './run-error.ts'
@@ -52,6 +53,7 @@ interface Marked {
 
 export type NextOutcome = Marked & {
   readonly kind: 'next'
+  readonly limits: CheckedLimits | undefined
   readonly step: string
   /** The new state; `undefined` leaves it as it is. */
   readonly state: unknown
@@ -61,6 +63,7 @@ export type NextOutcome = Marked & {
 }
 export type WaitOutcome = Marked & {
   readonly kind: 'wait'
+  readonly limits: CheckedLimits | undefined
   /** Signals by name, events as their topics. */
   readonly names: readonly string[]
   /** Other runs whose ends are waited for. */
@@ -73,6 +76,7 @@ export type WaitOutcome = Marked & {
 }
 export type JoinOutcome = Marked & {
   readonly kind: 'join'
+  readonly limits: CheckedLimits | undefined
   readonly calls: readonly Call[]
   readonly step: string
   readonly state: unknown
@@ -116,12 +120,12 @@ export interface CommitOption extends MessageOptions {
   /** Statements of yours, committed with the outcome or not at all. */
   readonly commit?: readonly CommitStatement[] | undefined
 }
-export interface NextPatch<St> extends CommitOption {
+export interface NextPatch<St> extends CommitOption, LimitsOption {
   readonly state?: St | undefined
   readonly delay?: Duration | undefined
   readonly yield?: boolean | undefined
 }
-export interface WaitGoal<N, St> extends CommitOption {
+export interface WaitGoal<N, St> extends CommitOption, LimitsOption {
   readonly goto: N
   readonly timeout?: Duration | undefined
   readonly state?: St | undefined
@@ -131,7 +135,7 @@ export interface WaitGoal<N, St> extends CommitOption {
    */
   readonly keep?: boolean | undefined
 }
-export interface JoinGoal<N, St> extends CommitOption {
+export interface JoinGoal<N, St> extends CommitOption, LimitsOption {
   readonly goto: N
   /**
    * `all` (default): every child has ended, however. `any` or a number: one of them, or that many, ended well; when too many have ended otherwise
@@ -197,6 +201,7 @@ export function makeOutcomeFunctions(names: {
       state: patch.state,
       delayMs: patch.delay === undefined ? 0 : toMs(patch.delay, 'next.delay', AS_OUTCOME),
       yield: patch.yield === true,
+      limits: checkLimitsOption(patch.limits, 'next.limits'),
     }),
     waitFor: (wanted, goal) => ({
       ...mark('wait', goal),
@@ -205,6 +210,7 @@ export function makeOutcomeFunctions(names: {
       state: goal.state,
       timeoutMs: goal.timeout === undefined ? undefined : toMs(goal.timeout, 'waitFor.timeout', AS_OUTCOME),
       keep: goal.keep === true,
+      limits: checkLimitsOption(goal.limits, 'waitFor.limits'),
     }),
     join: (calls, goal) => ({
       ...mark('join', goal),
@@ -215,6 +221,7 @@ export function makeOutcomeFunctions(names: {
       failFast: oneOf(goal.onChildFailure ?? 'collect', CHILD_FAILURE, 'join.onChildFailure') === 'fail-fast',
       cancelsStragglers: oneOf(goal.stragglers ?? 'leave', STRAGGLERS, 'join.stragglers') === 'cancel',
       deadlineMs: goal.deadline === undefined ? undefined : toMs(goal.deadline, 'join.deadline', AS_OUTCOME),
+      limits: checkLimitsOption(goal.limits, 'join.limits'),
     }),
     done,
     fail,

@@ -5,7 +5,7 @@ import { type StoreContext, sendRepeatable } from './context.ts'
 import { endCascades, followParents } from './statements/cascade.ts'
 import { findEndings, judgeDeadlines } from './statements/deadlines.ts'
 import { endRequested, lockFamilies, requestCancel, tryLockFamilies } from './statements/end-runs.ts'
-import { handOverLate } from './statements/gates.ts'
+import { handOverLate, releaseKept } from './statements/gates.ts'
 import { leaveEnds } from './statements/outbox.ts'
 import { creditParents, releaseKeys } from './statements/settle-outcomes.ts'
 import { forgetWaits } from './statements/topics.ts'
@@ -24,7 +24,8 @@ export function statementsOfEnd({ schema, now }: StoreContext, ids: readonly str
 
 /** Ends those runs that bear a request and that nobody works on: behind the lock of their families and whatever wrote the request. */
 function statementsOfEnding(context: StoreContext, ids: readonly string[]): readonly Statement[] {
-  return [endRequested(context.schema, { now: context.now(), ids }), ...statementsOfEnd(context, ids)]
+  const { schema } = context
+  return [endRequested(schema, { now: context.now(), ids }), releaseKept(schema, { ids }), ...statementsOfEnd(context, ids)]
 }
 
 /** A run may have been handed a gate's room while it stood in the window: it is passed on, in a batch that has nothing locked. */

@@ -25,6 +25,7 @@ import {
 import type { Registry } from '../core/registry.ts'
 import { nextDelayMs } from '../core/retry.ts'
 import { parse, parseOptional } from '../core/schema.ts'
+import { gatesFrom } from '../core/slots.ts'
 import type { ClaimedRun, CommittedOutcome, NewRun, OutcomeKind } from '../core/store.ts'
 import type { RunTarget } from '../core/topics.ts'
 import { attemptOf } from './context.ts'
@@ -108,6 +109,7 @@ interface Parts {
   readonly awaits?: readonly string[] | null
   readonly join?: CommittedOutcome['join']
   readonly keeps?: boolean
+  readonly slots?: CommittedOutcome['slots']
   readonly yields?: boolean
   readonly commit?: readonly CommitStatement[] | undefined
   readonly uncertainty?: string | null
@@ -131,6 +133,7 @@ function committed(params: SettleParams, kind: OutcomeKind, parts: Parts): Commi
     elapsedMs: params.elapsedMs,
     attempt: attemptOf(run),
     keeps: parts.keeps ?? false,
+    ...(parts.slots && { slots: parts.slots }),
     yields: parts.yields ?? false,
     messages: [],
     commit: parts.commit ?? [],
@@ -223,6 +226,8 @@ function toProgressWith(
   state: StoredJson | null,
 ): Eventual<CommittedOutcome> {
   const { step, commit } = outcome
+  const { limits } = outcome
+  const slots = limits === undefined || limits === 'keep' ? limits : gatesFrom(limits, params.run, params.registry.limits)
   switch (outcome.kind) {
     case 'next':
       return committed(params, 'next', {
@@ -231,19 +236,28 @@ function toProgressWith(
         state,
         delayMs: outcome.delayMs,
         yields: outcome.yield,
+        slots,
         commit,
       })
     case 'wait': {
       const { keep: keeps, timeoutMs } = outcome
       return whenReady(awaitsOf(params, outcome), (awaits) =>
-        committed(params, 'wait', { status: 'waiting', step, state, delayMs: timeoutMs ?? null, awaits, keeps, commit }),
+        committed(params, 'wait', { status: 'waiting', step, state, delayMs: timeoutMs ?? null, awaits, keeps, slots, commit }),
       )
     }
     case 'join':
       return childrenOf(params, outcome).then((children) => {
         const { failFast, cancelsStragglers } = outcome
         const join = { children, need: neededOf(outcome), failFast, cancelsStragglers }
-        return committed(params, 'join', { status: 'waiting', step, state, delayMs: outcome.deadlineMs ?? null, join, commit })
+        return committed(params, 'join', {
+          status: 'waiting',
+          step,
+          state,
+          delayMs: outcome.deadlineMs ?? null,
+          join,
+          slots,
+          commit,
+        })
       })
   }
 }

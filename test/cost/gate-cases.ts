@@ -1,14 +1,6 @@
 import { claimRuns } from '../../src/db/statements/claim-runs.ts'
-import {
-  handOver,
-  keepGates,
-  mintGates,
-  promoteGates,
-  releaseGates,
-  releaseKept,
-  switchGates,
-} from '../../src/db/statements/gates.ts'
-import { dropIdleGates, healGates, lockGates, readBlockedGates } from '../../src/db/statements/heal-gates.ts'
+import { handOver, keepGates, mintGates, promoteGates, releaseGates, releaseKept } from '../../src/db/statements/gates.ts'
+import { dropIdleGates, lockGates, readBlockedGates } from '../../src/db/statements/heal-gates.ts'
 import { GATE, idsOf } from '../support/claim-world.ts'
 import type { Case } from './claim-case.ts'
 import { claimParams, environment, now, outcomes, S } from './claim-params.ts'
@@ -42,12 +34,6 @@ export const gating: readonly Case[] = [
     statement: keepGates(S, { ids: idsOf('running', 1, 100) }),
     indexes: ['history_pkey', 'runs_pkey'],
   },
-  {
-    name: 'switch_gates',
-    before: [outcomes(1, 100, 'next', 'pending')],
-    statement: switchGates(S, { ids: idsOf('running', 1, 100), gates: [], units: [] }),
-    indexes: ['history_pkey', 'runs_pkey'],
-  },
   { name: 'release_kept', statement: releaseKept(S, { ids: idsOf('running', 1, 100) }), indexes: ['runs_pkey'] },
   {
     name: 'hand_over',
@@ -56,12 +42,6 @@ export const gating: readonly Case[] = [
     indexes: ['runs_blocked_idx', 'runs_pkey'],
   },
   { name: 'lock_gates', statement: lockGates(S, { now, environment, limit: 1_000 }), indexes: [] },
-  {
-    name: 'heal_gates',
-    before: [lockGates(S, { now, environment, limit: 1_000 })],
-    statement: healGates(S, { now, environment, limit: 1_000 }),
-    indexes: ['runs_held_gates_idx'],
-  },
   {
     name: 'read_blocked_gates',
     statement: readBlockedGates(S, { now, environment, limit: 1_000 }),

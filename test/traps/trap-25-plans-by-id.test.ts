@@ -8,7 +8,7 @@ import { recoverClaim } from '../../src/db/statements/claim-runs.ts'
 import { findEndings, judgeDeadlines } from '../../src/db/statements/deadlines.ts'
 import { deliverSignal } from '../../src/db/statements/deliver-signals.ts'
 import { endRequested, lockFamilies, requestCancel, tryLockFamilies } from '../../src/db/statements/end-runs.ts'
-import { releaseGates } from '../../src/db/statements/gates.ts'
+import { keepGates, releaseGates, releaseKept, switchGates } from '../../src/db/statements/gates.ts'
 import { holdMismatched } from '../../src/db/statements/hold-runs.ts'
 import { dropLapsedClaims, extendClaims, readClaimed } from '../../src/db/statements/keep-claims.ts'
 import { loadChildren, loadInbox } from '../../src/db/statements/load-satellites.ts'
@@ -96,6 +96,9 @@ const STATEMENTS: readonly Statement[] = [
   consumeSignals(S, { runIds: ids, signalIds: each('1') }),
   recheckWaits(S, { now: null, ids, shownRunIds: ids, shownSignalIds: each('1') }),
   releaseGates(S, { now: null, ids }),
+  keepGates(S, { ids }),
+  switchGates(S, { ids, gates: [], units: [] }),
+  releaseKept(S, { ids }),
   releaseKeys(S, { now: null, ids }),
   releaseKeysAgain(S, { now: null, ids }),
   dropUnborn(S, { ids }),

@@ -107,13 +107,16 @@ WHERE r.id = ANY (ARRAY(SELECT x.id FROM settled x WHERE x.status IN ('pending',
   (p) => [p.ids, p.gates, p.units],
 )
 
-/** Gives back what runs that have ended otherwise than by an outcome (cancelled while they waited) had kept. */
+/**
+ * Gives back what runs that have ended otherwise than by an outcome (cancelled while they waited) had kept. Asked in a way that
+ * `runs_held_gates_idx` does not answer: they are found by their ids.
+ */
 export const releaseKept = defineStatement<SettledParams>(
   'release_kept',
   (s) => `
 WITH kept AS MATERIALIZED (
   SELECT r.id, r.environment_id, r.gates, r.gate_units, r.gate_shards, r.held_gates FROM ${s}.runs r
-  WHERE r.id = ANY ($1::uuid[]) AND r.held_gates IS NOT NULL AND r.finished_at IS NOT NULL FOR NO KEY UPDATE OF r
+  WHERE r.id = ANY ($1::uuid[]) AND coalesce(cardinality(r.held_gates), 0) > 0 AND r.finished_at IS NOT NULL FOR NO KEY UPDATE OF r
 ),
 let_go AS (UPDATE ${s}.runs r SET held_gates = NULL WHERE r.id = ANY (ARRAY(SELECT k.id FROM kept k))),
 freed AS (

@@ -35,7 +35,7 @@ SELECT FROM ${s}.limit_counters c WHERE c.ctid = ANY (ARRAY(SELECT x.place FROM 
 
 /**
  * Sets the counters that the statement before has locked (`xmax` is ours) to what the runs in hand, and those that keep their slots, really
- * hold. A rate on which somebody is blocked is looked at again.
+ * hold: it reads what is in hand, and nothing else. A rate on which somebody is blocked is looked at again.
  */
 export const healGates = defineStatement<GatePageParams>(
   'heal_gates',
@@ -44,8 +44,8 @@ WITH ${page(s)},
 holders AS (
   SELECT r.gates, r.gate_units, r.gate_shards, r.gates AS held
   FROM ${s}.claims c CROSS JOIN LATERAL unnest(c.run_ids) AS x(run_id)
-  JOIN ${s}.runs r ON r.id = x.run_id AND r.status = 'running' AND r.claimed_by = c.id
-  WHERE c.environment_id = (SELECT id FROM environment) AND r.gates IS NOT NULL
+  CROSS JOIN LATERAL (SELECT y.status, y.claimed_by, y.gates, y.gate_units, y.gate_shards FROM ${s}.runs y WHERE y.id = x.run_id LIMIT 1) r
+  WHERE c.environment_id = (SELECT id FROM environment) AND r.status = 'running' AND r.claimed_by = c.id AND r.gates IS NOT NULL
   UNION ALL
   SELECT r.gates, r.gate_units, r.gate_shards, r.held_gates FROM ${s}.runs r
   WHERE r.environment_id = (SELECT id FROM environment) AND r.held_gates IS NOT NULL AND r.status <> 'running' AND r.finished_at IS NULL
