@@ -9,6 +9,7 @@ import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import type { Guard } from './guards/guard.ts'
 import { GUARDS_OF_OPERATING } from './guards/of-operating.ts'
+import { GUARDS_OF_OUTCOMES } from './guards/of-outcomes.ts'
 import { GUARDS_OF_RACES } from './guards/of-races.ts'
 import { GUARDS_OF_VALUES } from './guards/of-values.ts'
 
@@ -19,8 +20,8 @@ interface Verdict {
 
 const root = fileURLToPath(new URL('../', import.meta.url))
 const words = process.argv.slice(2)
-const guards = [...GUARDS_OF_RACES, ...GUARDS_OF_VALUES, ...GUARDS_OF_OPERATING].filter(({ guard, file, test }) =>
-  words.every((word) => `${guard} ${file} ${test}`.includes(word)),
+const guards = [...GUARDS_OF_OUTCOMES, ...GUARDS_OF_RACES, ...GUARDS_OF_VALUES, ...GUARDS_OF_OPERATING].filter(
+  ({ guard, file, test }) => words.every((word) => `${guard} ${file} ${test}`.includes(word)),
 )
 
 /** The files of the repository, those not yet committed too. */

@@ -94,8 +94,6 @@ forEachVersion('uncertain', (version) => {
     const pay = job({ name: 'pay', onAbandoned: 'hold', concurrencyKey: () => 'till', run: () => 'paid' })
     const engine = await start({ definitions: [pay], frozen: true })
     const [id, next] = [await engine.spawnId('pay'), await engine.spawnId('pay')]
-    // the first claim makes the counter of the key, the second finds it
-    await engine.store.claim(claimOf(engine, 1))
     const { runs } = await engine.store.claim(claimOf(engine, 1))
     expect(runs.map((run) => run.id)).toEqual([id])
     engine.advance(LEASE_MS)
