@@ -2,8 +2,6 @@ import {
   DEFAULT_MAX_SNOOZES,
   DEFAULT_PRIORITY,
   DEFAULT_QUEUE,
-  DEFAULT_RETENTION_COMPLETED_MS,
-  DEFAULT_RETENTION_FAILED_MS,
   DEFAULT_TIMEOUT_MS,
   DEFAULT_VERSION,
   LEASE_GRACE_MS,
@@ -23,6 +21,7 @@ import { type ErrorCode, notAllowed, PawlError } from './errors.ts'
 import type { LimitUse } from './limit.ts'
 import { checkHeaders, checkInteger, checkKey, checkName, checkTags } from './names.ts'
 import { type Call, type OutcomeFunctions, toInstant } from './outcome.ts'
+import { type DeclaredRetention, type RetentionOption, retentionOf, toDeclaredRetention } from './retention.ts'
 import { type RetryOptions, type RetryPolicy, toRetryPolicy } from './retry.ts'
 import { isSchema, type Schema } from './schema.ts'
 import type { Holding } from './store.ts'
@@ -103,7 +102,7 @@ export interface AnyDefinition {
   /** Attempts abandoned by their host that are replayed before the run is uncertain. Undefined: the engine's own cap, and it fails. */
   readonly maxReplays: number | undefined
   readonly onTimeout: OnTimeout
-  readonly retentionMs: RetentionMs
+  readonly declaredRetention: DeclaredRetention
   readonly tags: readonly string[]
   readonly key: ((input: unknown) => string | undefined) | undefined
   /** Undefined: a key is held while its run lives. */
@@ -133,12 +132,6 @@ export type OnAbandoned = 'replay' | 'hold' | { readonly replay: number }
  */
 export type OnTimeout = 'retry' | 'fail' | 'uncertain'
 
-/** `failed` also holds for cancelled and discarded runs. */
-export interface RetentionMs {
-  readonly completed: number
-  readonly failed: number
-}
-
 /** What jobs and machines have in common. `P` is the parsed input, `S` the input as sent. */
 export interface CommonOptions<P, S> extends UniquenessOptions<P>, DeadlineOptions {
   /** From 1, default 1. Versions live side by side; the latest is spawned unless told. */
@@ -159,11 +152,8 @@ export interface CommonOptions<P, S> extends UniquenessOptions<P>, DeadlineOptio
   readonly concurrencyKey?: ((input: P) => string | undefined) | undefined
   readonly limits?: readonly LimitUse<P>[] | undefined
   readonly tags?: readonly string[] | undefined
-  /** How long ended runs are kept. Default: completed 7 days, others 30 days. */
-  readonly retention?:
-    | Duration
-    | { readonly completed?: Duration | undefined; readonly failed?: Duration | undefined }
-    | undefined
+  /** How long ended runs are kept, from their end on. Default: what the queue says, or completed 7 days, others 30 days. */
+  readonly retention?: RetentionOption
   readonly triggers?: readonly Trigger<S>[] | undefined
   /** Snoozes of one run before it ends. Default 1,000. */
   readonly maxSnoozes?: number | undefined
@@ -187,7 +177,7 @@ export type CommonFields = Pick<
   | 'maxSnoozes'
   | 'maxReplays'
   | 'onTimeout'
-  | 'retentionMs'
+  | 'declaredRetention'
   | 'tags'
   | 'key'
   | 'keyHolding'
@@ -214,7 +204,8 @@ export function toCommonFields(
     priority = DEFAULT_PRIORITY,
     maxSnoozes = DEFAULT_MAX_SNOOZES,
   } = options
-  const retentionMs = toRetention(options.retention, field('retention'))
+  const declaredRetention = toDeclaredRetention(options.retention, field('retention'))
+  const retentionMs = retentionOf(declaredRetention, undefined)
   const holdings = { options, field, retentionMs: Math.min(retentionMs.completed, retentionMs.failed) }
   return {
     name,
@@ -230,7 +221,7 @@ export function toCommonFields(
     maxSnoozes: checkInteger(maxSnoozes, { field: field('maxSnoozes'), min: 0, max: MAX_ATTEMPTS }),
     maxReplays: toMaxReplays(options.onAbandoned, field('onAbandoned')),
     onTimeout: toOnTimeout(options.onTimeout, field('onTimeout')),
-    retentionMs,
+    declaredRetention,
     tags: checkTags(options.tags ?? [], { field: field('tags') }),
     key: checkFunction(options.key, field('key')),
     keyHolding: toKeyHolding(options.keyScope, holdings),
@@ -253,15 +244,6 @@ function toMaxReplays(option: OnAbandoned | undefined, field: string): number | 
 function toOnTimeout(option: OnTimeout = 'retry', field: string): OnTimeout {
   if (option === 'retry' || option === 'fail' || option === 'uncertain') return option
   throw notAllowed('invalid_configuration', { field, got: option, allowed: 'retry, fail or uncertain' })
-}
-
-function toRetention(retention: CommonOptions<never, unknown>['retention'], field: string): RetentionMs {
-  const { completed, failed } =
-    typeof retention === 'object' && retention !== null ? retention : { completed: retention, failed: retention }
-  return {
-    completed: completed === undefined ? DEFAULT_RETENTION_COMPLETED_MS : toMs(completed, `${field}.completed`),
-    failed: failed === undefined ? DEFAULT_RETENTION_FAILED_MS : toMs(failed, `${field}.failed`),
-  }
 }
 
 /** The types of the parameters are the user's, checked by the compiler where the definition is written; the engine erases them. */

@@ -1,7 +1,7 @@
 /** From a call to a run that can be stored: the one way in, for spawns, children, schedules and webhooks alike. */
-import { DEFAULT_PRIORITY, DEFAULT_RETENTION_COMPLETED_MS, DEFAULT_RETENTION_FAILED_MS, MAX_PAYLOAD_BYTES } from './bounds.ts'
+import { DEFAULT_PRIORITY, MAX_PAYLOAD_BYTES } from './bounds.ts'
 import { firstDeadlineMs } from './deadlines.ts'
-import type { AnyDefinition, RetentionMs } from './definition.ts'
+import type { AnyDefinition } from './definition.ts'
 import { notAllowed, PawlError } from './errors.ts'
 import { gatesOf } from './gate.ts'
 import { uuidv7 } from './ids.ts'
@@ -11,6 +11,7 @@ import { checkKey, checkTags } from './names.ts'
 import type { Call } from './outcome.ts'
 import { policyOf } from './policy.ts'
 import type { Registry } from './registry.ts'
+import { retentionOf } from './retention.ts'
 import { DEFAULT_RETRY } from './retry.ts'
 import { type ParseOptions, parse, parseOptional, type Schema } from './schema.ts'
 import { type SpawnTerms, startOf, termsOf, withHoldings } from './spawn-terms.ts'
@@ -50,7 +51,7 @@ export async function toNewRun(call: NewRunCall, options: ToNewRunOptions): Prom
   const queue = call.queue ?? definition?.queue ?? ''
   const queueIsCapped = registry.queues.get(queue)?.concurrency !== undefined
   const admission = askDefinition(call.definition, () => gatesOf({ definition, input: parsed, tenant, queue, queueIsCapped }))
-  const retention = definition?.retentionMs ?? DEFAULT_RETENTION
+  const retention = retentionOf(definition?.declaredRetention, registry.queues.get(queue)?.retention)
   const headers = headersOf(call, options)
   const key = call.key ?? (definition ? ownKeyOf(definition, parsed) : null)
   const terms = await spawnTermsOf(call, { ...options, definition, queue, stored, parsed })
@@ -163,8 +164,6 @@ function ownKeyOf(definition: AnyDefinition, input: unknown): string | null {
   const key = askDefinition(definition.name, () => definition.key?.(input))
   return key === undefined ? null : checkKey(key, { field: `"${definition.name}".key`, code: 'invalid_request' })
 }
-
-const DEFAULT_RETENTION: RetentionMs = { completed: DEFAULT_RETENTION_COMPLETED_MS, failed: DEFAULT_RETENTION_FAILED_MS }
 
 /** Seconds as an int4 holds them: 68 years at most. */
 function toSeconds(ms: number): number {

@@ -3,12 +3,15 @@ import { type AnyDefinition, type Definition, isDefinition, runtimeOf } from './
 import { notAllowed, PawlError } from './errors.ts'
 import { equalPolicies, type LimitPolicy } from './limit.ts'
 import { checkInteger, checkName } from './names.ts'
+import { type RetentionOption, toDeclaredRetention } from './retention.ts'
 import { type RetryOptions, toRetryPolicy } from './retry.ts'
 import type { CronTrigger, WebhookTrigger } from './trigger.ts'
 
 export interface QueueOptions {
   /** Runs of the queue that may run at once, over all invocations. */
   readonly concurrency?: number | undefined
+  /** How long its ended runs are kept, from their end on, where their definition does not say. Agreed when a run is spawned. */
+  readonly retention?: RetentionOption
 }
 
 export interface RegistryDefaults {
@@ -109,6 +112,7 @@ function collectQueues(
     if (options.concurrency !== undefined) {
       checkInteger(options.concurrency, { field: `queues.${name}.concurrency`, min: 1, max: MAX_LIMIT_AMOUNT })
     }
+    toDeclaredRetention(options.retention, `queues.${name}.retention`)
     queues.set(name, options)
   }
   return queues

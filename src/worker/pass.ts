@@ -1,4 +1,5 @@
 import { randomUuid } from '../core/ids.ts'
+import { retentionOf } from '../core/retention.ts'
 import type { TickReport } from '../core/tick.ts'
 import { Invocation } from './invocation.ts'
 import type { InvocationParams } from './invocation-params.ts'
@@ -95,7 +96,13 @@ export class Pass {
 
   async #doUpkeep(): Promise<void> {
     const { store, registry, surroundings } = this.#options
-    const kept = registry.definitions.flatMap(({ retentionMs }) => [retentionMs.completed, retentionMs.failed])
+    const queues = [undefined, ...[...registry.queues.values()].map(({ retention }) => retention)]
+    const kept = registry.definitions.flatMap(({ declaredRetention }) =>
+      queues.flatMap((queue) => {
+        const { completed, failed } = retentionOf(declaredRetention, queue)
+        return [completed, failed]
+      }),
+    )
     const minRetentionSeconds = Math.min(...kept.map((ms) => Math.ceil(ms / 1_000)))
     try {
       const done = await store.upkeep({ source: this.#source, nextInMs: UPKEEP_EVERY_MS, minRetentionSeconds })

@@ -34,7 +34,7 @@ describe('job', () => {
       timeoutMs: 15_000,
       leaseMs: 30_000,
       maxSnoozes: 1_000,
-      retentionMs: { completed: 604_800_000, failed: 2_592_000_000 },
+      declaredRetention: { completed: undefined, failed: undefined },
       tags: [],
       limits: [],
       triggers: [],
@@ -73,7 +73,7 @@ describe('job', () => {
       priority: -5,
       tags: ['a', 'b'],
     })
-    expect(runtime.retentionMs).toEqual({ completed: 86_400_000, failed: 86_400_000 })
+    expect(runtime.declaredRetention).toEqual({ completed: 86_400_000, failed: 86_400_000 })
     expect(runtime.key?.({ user: 'x' })).toBe('user:x')
     expect(runtime.concurrencyKey?.({ user: 'x' })).toBe('x')
     expect(runtime.limits[0]).toMatchObject({
@@ -206,7 +206,7 @@ describe('machine', () => {
   test('its steps run on the erased context', () => {
     const runtime = runtimeOf(order)
     const context = { ...runtime.outcomes, state: { id: 42 }, signals: createInbox([]) } as unknown as StepContextRuntime
-    expect(runtime.steps.start?.(context)).toMatchObject({ kind: 'wait', signals: ['paid'], step: 'end', timeoutMs: 3_600_000 })
+    expect(runtime.steps.start?.(context)).toMatchObject({ kind: 'wait', names: ['paid'], step: 'end', timeoutMs: 3_600_000 })
     expect(runtime.steps.end?.(context)).toMatchObject({ kind: 'done', result: 42 })
   })
 

@@ -61,6 +61,52 @@ forEachVersion('retention', (version) => {
     expect((await engine.tick()).pruned).toBe(1)
   })
 
+  test('C217 each queue has its own, for the definitions that say nothing, counted from the end of a run', async () => {
+    const silent = job({
+      name: 'silent',
+      input: z.unknown(),
+      retry: 'none',
+      run: ({ input }) => (input === 'fail' ? Promise.reject(new Error('told')) : null),
+    })
+    const queues = {
+      short: { retention: '1h' },
+      split: { retention: { completed: '1h', failed: '2 days' } },
+      long: { retention: '60 days' },
+    } as const
+    const engine = await start({ definitions: [silent, brief], queues })
+    const spawn = (queue: string, input: unknown, definition = 'silent') => engine.spawnId(definition, input, { queue })
+    const ids = {
+      short: await spawn('short', 1),
+      completed: await spawn('split', 1),
+      failed: await spawn('split', 'fail'),
+      elsewhere: await spawn('elsewhere', 1),
+      // what the definition says goes before what the queue says
+      own: await spawn('long', 1, 'brief'),
+      long: await spawn('long', 1),
+    }
+    const left = async () => {
+      const found = await Promise.all(
+        Object.entries(ids).map(async ([name, id]) => ((await engine.store.getRun(id, { tenant: 'default' })) ? name : '')),
+      )
+      return found.filter(Boolean)
+    }
+    await engine.tick()
+    const after = async (ms: number) => {
+      engine.advance(ms)
+      await engine.tick()
+      engine.advance(MINUTE_MS)
+      await engine.tick()
+      return left()
+    }
+    expect(await after(3_600_000 - 5 * MINUTE_MS)).toEqual(Object.keys(ids))
+    expect(await after(10 * MINUTE_MS)).toEqual(['failed', 'elsewhere', 'own', 'long'])
+    expect(await after(DAY_MS)).toEqual(['failed', 'elsewhere', 'long'])
+    expect(await after(DAY_MS)).toEqual(['elsewhere', 'long'])
+    expect(await after(10 * DAY_MS)).toEqual(['long'])
+    expect(await after(60 * DAY_MS)).toEqual([])
+    expect(await engine.sql(ORPHANS)).toEqual([0])
+  })
+
   test('C211 one pass deletes 2,000 at most, the next ones the rest', async () => {
     const engine = await start({ budget: { batch: 500, concurrency: 500 } })
     await engine.spawnMany('brief', Array.from({ length: 4_500 }))
@@ -198,6 +244,8 @@ const ORPHANS = `
     (SELECT count(*) FROM pawl.history h WHERE NOT EXISTS (SELECT FROM pawl.runs r WHERE r.id = h.run_id))
     + (SELECT count(*) FROM pawl.signals g WHERE NOT EXISTS (SELECT FROM pawl.runs r WHERE r.id = g.run_id))
     + (SELECT count(*) FROM pawl.uniques u WHERE NOT EXISTS (SELECT FROM pawl.runs r WHERE r.id = u.run_id))
+    + (SELECT count(*) FROM pawl.event_waits w WHERE NOT EXISTS (SELECT FROM pawl.runs r WHERE r.id = w.run_id))
+    + (SELECT count(*) FROM pawl.cascades c WHERE NOT EXISTS (SELECT FROM pawl.runs r WHERE r.id = c.parent_id))
     + (SELECT count(*) FROM pawl.ready y WHERE NOT EXISTS (SELECT FROM pawl.runs r WHERE r.id = y.run_id))
     + (SELECT count(*) FROM pawl.claims)
   )::int`
