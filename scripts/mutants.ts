@@ -11,6 +11,7 @@ import type { Guard } from './guards/guard.ts'
 import { GUARDS_OF_OPERATING } from './guards/of-operating.ts'
 import { GUARDS_OF_OUTCOMES } from './guards/of-outcomes.ts'
 import { GUARDS_OF_RACES } from './guards/of-races.ts'
+import { GUARDS_OF_TOPICS } from './guards/of-topics.ts'
 import { GUARDS_OF_VALUES } from './guards/of-values.ts'
 
 interface Verdict {
@@ -20,9 +21,8 @@ interface Verdict {
 
 const root = fileURLToPath(new URL('../', import.meta.url))
 const words = process.argv.slice(2)
-const guards = [...GUARDS_OF_OUTCOMES, ...GUARDS_OF_RACES, ...GUARDS_OF_VALUES, ...GUARDS_OF_OPERATING].filter(
-  ({ guard, file, test }) => words.every((word) => `${guard} ${file} ${test}`.includes(word)),
-)
+const all = [GUARDS_OF_OUTCOMES, GUARDS_OF_RACES, GUARDS_OF_VALUES, GUARDS_OF_OPERATING, GUARDS_OF_TOPICS]
+const guards = all.flat().filter(({ guard, file, test }) => words.every((word) => `${guard} ${file} ${test}`.includes(word)))
 
 /** The files of the repository, those not yet committed too. */
 function copyTree(): string {

@@ -90,8 +90,8 @@ export const GUARDS_OF_RACES: readonly Guard[] = [
   {
     guard: 'possible parents are locked in one order too',
     file: 'src/db/flush.ts',
-    find: 'possibleParents.length < 2',
-    replace: 'possibleParents.length < 1_000_000',
+    find: 'possibleSeconds.length < 2',
+    replace: 'possibleSeconds.length < 1_000_000',
     test: T02,
     name: 'a flush of parents alone locks them in the order of their ids',
   },
@@ -165,8 +165,8 @@ export const GUARDS_OF_RACES: readonly Guard[] = [
   {
     guard: 'children of one parent are added up',
     file: SETTLE,
-    find: 'SELECT x.parent_id, x.parent_join_seq, count(*)::int AS n FROM settled x',
-    replace: 'SELECT x.parent_id, x.parent_join_seq, 1 AS n FROM settled x',
+    find: 'SELECT x.parent_id, x.parent_join_seq, count(*)::int AS n,',
+    replace: 'SELECT x.parent_id, x.parent_join_seq, 1 AS n,',
     test: T04,
     name: 'children of one parent that finish in one batch count each',
   },
@@ -314,8 +314,8 @@ export const GUARDS_OF_RACES: readonly Guard[] = [
   {
     guard: 'the barrier is set in the commit that parks',
     file: 'src/db/flush.ts',
-    find: '    parkParents(context.schema, { now: context.now(), ids, needs }),\n',
-    replace: '    ...(needs.length > 1_000_000 ? [parkParents(context.schema, { now: context.now(), ids, needs })] : []),\n',
+    find: '    parkParents(context.schema, {\n',
+    replace: '    lockRuns(context.schema, {\n',
     test: T11,
     name: 'nobody can claim a child before the barrier',
   },

@@ -40,7 +40,7 @@ export const GUARDS_OF_VALUES: readonly Guard[] = [
   },
   {
     guard: 'statements to commit are checked inside the step',
-    file: 'src/core/outcome.ts',
+    file: 'src/core/outcome-checks.ts',
     find: 'for (const { sql, params = [] } of commit as readonly CommitStatement[]) checkStatement(sql, params)',
     replace: 'void checkStatement',
     test: T12,

@@ -8,11 +8,13 @@ import { recoverClaim } from '../../src/db/statements/claim-runs.ts'
 import { findEndings, judgeDeadlines } from '../../src/db/statements/deadlines.ts'
 import { deliverSignal } from '../../src/db/statements/deliver-signals.ts'
 import { endRequested, lockFamilies, requestCancel, tryLockFamilies } from '../../src/db/statements/end-runs.ts'
+import { lockFreeWaiters, lockWaiters, tellEnd, tellEvent } from '../../src/db/statements/events.ts'
 import { keepGates, releaseGates, releaseKept, switchGates } from '../../src/db/statements/gates.ts'
 import { holdMismatched } from '../../src/db/statements/hold-runs.ts'
 import { dropLapsedClaims, extendClaims, readClaimed } from '../../src/db/statements/keep-claims.ts'
 import { loadChildren, loadInbox } from '../../src/db/statements/load-satellites.ts'
 import { lockRuns } from '../../src/db/statements/lock-runs.ts'
+import { leaveEnds, leaveMessages } from '../../src/db/statements/outbox.ts'
 import { readHistory } from '../../src/db/statements/read-history.ts'
 import { readRun } from '../../src/db/statements/read-run.ts'
 import { noteUncertainty, resolveRun } from '../../src/db/statements/resolve-run.ts'
@@ -26,6 +28,8 @@ import {
   releaseKeysAgain,
   requireApplied,
 } from '../../src/db/statements/settle-outcomes.ts'
+import { dismissStragglers } from '../../src/db/statements/stragglers.ts'
+import { awaitRuns, findRuns, forgetWaits, hearEvents, registerWaits } from '../../src/db/statements/topics.ts'
 import { type FreshDatabase, forEachVersion, freshDatabase } from '../support/database.ts'
 import { explain, nodesOf } from '../support/plans.ts'
 
@@ -102,6 +106,18 @@ const STATEMENTS: readonly Statement[] = [
   releaseKeys(S, { now: null, ids }),
   releaseKeysAgain(S, { now: null, ids }),
   dropUnborn(S, { ids }),
+  registerWaits(S, { now: null, runIds: ids, topics: each('event:t1') }),
+  hearEvents(S, { now: null, runIds: ids, topics: each('event:t1') }),
+  awaitRuns(S, { now: null, runIds: ids, topics: ids.map((run) => `run:${run}`) }),
+  forgetWaits(S, { ids }),
+  findRuns(S, { ...scope, ids, definitions: each(null), keys: each(null) }),
+  lockFreeWaiters(S, { ...scope, topic: 'event:t1', after: null, limit: 1_000 }),
+  lockWaiters(S, { ...scope, topic: `run:${id}`, after: null, limit: 1_000 }),
+  tellEvent(S, { ...scope, topic: 'event:t1', after: null, limit: 1_000, nonce: id, messageId: null }),
+  tellEnd(S, { ...scope, topic: `run:${id}`, after: null, limit: 1_000, nonce: null, messageId: '1' }),
+  leaveMessages(S, { now: null, runIds: ids, kinds: each('event'), subjects: each('t1'), bodies: each('{}') }),
+  leaveEnds(S, { now: null, ids }),
+  dismissStragglers(S, { now: null, ids, joinSeqs: each(1) }),
   requireApplied(S, { runId: id, seq: 1 }),
   ...[readAdmissions, decideReceipts].map((statement) =>
     statement(S, {
@@ -156,7 +172,7 @@ async function ownDatabase(version: 15 | 18): Promise<FreshDatabase> {
   const fresh = await freshDatabase(version)
   onTestFinished(fresh.close)
   // statistics are what the test says they are
-  for (const table of [...GROWING, 'receipts', 'claims', 'lanes', 'ready'])
+  for (const table of [...GROWING, 'event_waits', 'receipts', 'claims', 'lanes', 'ready'])
     await run(fresh, `ALTER TABLE pawl.${table} SET (autovacuum_enabled = false)`)
   return fresh
 }
@@ -183,6 +199,7 @@ function fill(fresh: FreshDatabase): Promise<void> {
      SELECT ${key}, s, 1, 1, now(), now(), 'run', 'done' FROM generate_series(1, ${ROWS}) n, generate_series(1, 2) s;
      INSERT INTO pawl.signals (run_id, name, created_at, payload) SELECT ${key}, 'a', now(), '1' FROM generate_series(1, ${ROWS}) n;
      INSERT INTO pawl.uniques (tenant, environment_id, scope, token, run_id) SELECT 'default', 1, 'task', 'k' || n, ${key} FROM generate_series(1, ${ROWS}) n;
+     INSERT INTO pawl.event_waits (tenant, environment_id, topic, run_id) SELECT 'default', 1, 'event:t' || n % 100, ${key} FROM generate_series(1, ${ROWS}) n;
      INSERT INTO pawl.receipts (tenant, environment_id, key, fingerprint, nonce, created_at, expires_at)
      SELECT 'default', 1, 'r' || n, 'f', ${key}, now(), now() FROM generate_series(1, ${ROWS}) n;
      INSERT INTO pawl.claims (id, environment_id, lease_until, alone, run_ids) SELECT ${key}, 1, now(), false, ARRAY[${key}] FROM generate_series(1, 50) n;`,
