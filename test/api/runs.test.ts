@@ -310,6 +310,36 @@ forEachVersion('runs over HTTP', (version) => {
       expect((await subject.send('POST', `/v1/runs/${UUID_UNKNOWN}/${verb}`)).status).toBe(404)
   })
 
+  test('C174 C177 a cancellation says who and why: in its answer, in the error of the run, and in its history', async () => {
+    const id = await spawnId({ definition: 'greet', input: { name: 'x' }, delay: '1h' })
+    const body = { reason: 'ordered twice' }
+    const { body: answer } = await subject.send('POST', `/v1/runs/${id}/cancel`, { body })
+    expect(answer).toEqual({ id, did: 'cancelled', status: 'cancelled' })
+    const { body: run } = await subject.send('GET', `/v1/runs/${id}`)
+    expect(run.error).toMatchObject({ code: 'cancelled', cause: 'cancelled', reason: 'ordered twice', by: expect.any(String) })
+    expect(run.cancellation).toEqual({ by: run.error.by, reason: 'ordered twice' })
+    expect(run.cancelRequestedAt).toEqual(run.finishedAt)
+    const { body: history } = await subject.send('GET', `/v1/runs/${id}/history`)
+    expect(history.items[0]).toMatchObject({ outcome: 'cancel', error: { reason: 'ordered twice' } })
+    for (const [wrong, pointer] of [
+      [{ reason: 'x'.repeat(1_001) }, '/reason'],
+      [{ reasons: 'x' }, '/reasons'],
+    ] as const) {
+      const refused = await subject.send('POST', `/v1/runs/${id}/cancel`, { body: wrong })
+      expect([refused.status, refused.body.code, refused.body.errors?.[0]?.pointer]).toEqual([422, 'invalid_request', pointer])
+    }
+  })
+
+  test('C111 C112 C113 deadlines are taken with a spawn, as durations with their unit', async () => {
+    const deadlines = { maxDuration: '1h', startWithin: '10m', progressWithin: '90s' }
+    const id = await spawnId({ definition: 'greet', input: { name: 'x' }, ...deadlines })
+    expect(await subject.engine.sql('SELECT policy FROM pawl.runs WHERE id = $1', [id])).toEqual([
+      { maxTotalMs: 3_600_000, maxWaitMs: 600_000, maxIdleMs: 90_000 },
+    ])
+    const refused = await spawn({ definition: 'greet', input: { name: 'x' }, maxDuration: 'soon' })
+    expect([refused.status, refused.body.errors?.[0]?.pointer ?? refused.body.detail]).toEqual([422, '/maxDuration'])
+  })
+
   test('the host is told of what was committed, not of what changed nothing', async () => {
     const before = subject.kicks()
     const body = { definition: 'greet', input: { name: 'kick' }, key: 'kick' }

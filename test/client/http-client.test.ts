@@ -108,6 +108,14 @@ forEachVersion('the HTTP client', (version) => {
     const { id } = await client.spawn('add', { a: 1, b: 2 }, { delay: '1h' })
     expect(await client.cancel(id)).toMatchObject({ id, did: 'cancelled' })
     expect(await client.retry(id)).toMatchObject({ id, status: 'pending' })
+    expect(await client.cancel(id, { reason: 'ordered twice' })).toMatchObject({ did: 'cancelled' })
+    expect(await client.run(id)).toMatchObject({ status: 'cancelled', cancellation: { reason: 'ordered twice' } })
+  })
+
+  test('C111 a deadline of a spawn may be milliseconds or a text', async () => {
+    const { id } = await client.spawn('add', { a: 1, b: 2 }, { delay: '1h', maxDuration: 60_000, startWithin: '1 day' })
+    expect(await client.run(id)).toMatchObject({ status: 'pending' })
+    await expect(client.spawn('add', { a: 1, b: 2 }, { maxDuration: 0 })).rejects.toMatchObject({ code: 'invalid_request' })
   })
 
   test('the tenant of a root key is the one it names', async () => {

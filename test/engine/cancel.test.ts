@@ -1,5 +1,6 @@
 import { afterEach, expect, test } from 'vitest'
 import * as z from 'zod'
+import { createCalls } from '../../src/client/calls.ts'
 import { isPawlError } from '../../src/core/errors.ts'
 import { job } from '../../src/core/job.ts'
 import { limit } from '../../src/core/limit.ts'
@@ -226,7 +227,7 @@ forEachVersion('cancelling', (version) => {
     expect(await elsewhere.tick()).toMatchObject({ more: false, nextDueAt: null })
   })
 
-  test('C179 an uncertain run keeps its evidence and the request, and stays as it is', async () => {
+  test('C179 an uncertain run keeps its evidence and the request; it is not replayed, and ends by a decision', async () => {
     const engine = await start()
     const id = await engine.spawnId('counted')
     await engine.sql(
@@ -240,9 +241,15 @@ forEachVersion('cancelling', (version) => {
     expect(run).toMatchObject({ status: 'uncertain', finishedAt: null, cancellation: ERROR })
     expect(run.cancelRequestedAt).not.toBeNull()
     expect(await engine.sql('SELECT uncertainty FROM pawl.runs WHERE id = $1', [id])).toEqual([{ evidence: 'card 42' }])
-    expect(await engine.store.retry(id, { tenant: 'default' })).toMatchObject({ kind: 'not_retryable' })
+    const { store, registry } = engine
+    expect(await store.retry(id, { tenant: 'default' })).toMatchObject({ kind: 'not_retryable' })
+    const calls = createCalls({ store, registry })
+    const replay = calls.resolve(id, { id: 'decision 1', decision: 'replay', by: 'ann' })
+    await expect(replay).rejects.toMatchObject({ code: 'conflict' })
     expect(await engine.tick()).toMatchObject({ claimed: 0 })
-    expect(count).toEqual([])
+    expect([(await engine.run(id)).status, count]).toEqual(['uncertain', []])
+    expect(await calls.resolve(id, { id: 'decision 2', decision: 'failure', by: 'ann' })).toMatchObject({ status: 'failed' })
+    expect(await engine.run(id)).toMatchObject({ status: 'failed', cancellation: ERROR })
   })
 })
 
