@@ -17,6 +17,8 @@ const T05 = trap('05-exclusive-keys')
 const T06 = trap('06-failing-claim')
 const T11 = trap('11-children')
 const RACES = 'test/traps/races.test.ts'
+const RACES_OF_CANCEL = 'test/traps/races-of-cancel.test.ts'
+const END = statements('end-runs')
 
 /** Guards against what others do at the same time. */
 export const GUARDS_OF_RACES: readonly Guard[] = [
@@ -110,6 +112,38 @@ export const GUARDS_OF_RACES: readonly Guard[] = [
     replace: '    lockFamilies(schema, { ids: [] }),\n',
     test: RACES,
     name: 'a cancellation and an outcome at the same time',
+  },
+  {
+    guard: 'what ends a run looks at its status under the lock',
+    file: END,
+    find: "r.status IN ('pending', 'waiting') AND r.cancel_requested_at IS NOT NULL AND",
+    replace: "r.status IN ('pending', 'waiting', 'running') AND r.cancel_requested_at IS NOT NULL AND",
+    test: 'test/engine/cancel.test.ts',
+    name: 'the heartbeat of a cancelled run is refused',
+  },
+  {
+    guard: 'a run that ends leaves the window',
+    file: END,
+    find: "    WHERE b.status = 'pending'))\n",
+    replace: '    WHERE false))\n',
+    test: RACES_OF_CANCEL,
+    name: 'a cancellation and a claim at the same time',
+  },
+  {
+    guard: 'what is to follow waits for nobody',
+    file: END,
+    find: "'FOR NO KEY UPDATE SKIP LOCKED'",
+    replace: "'FOR NO KEY UPDATE'",
+    test: 'test/engine/cascade.test.ts',
+    name: 'a child that somebody holds is left to a later tick',
+  },
+  {
+    guard: 'a cancellation leaves word for the children',
+    file: END,
+    find: "AND ${followsParent('k')} LIMIT 1)\n  ON CONFLICT",
+    replace: 'AND false LIMIT 1)\n  ON CONFLICT',
+    test: RACES_OF_CANCEL,
+    name: 'a cancellation and the spawning of children at the same time',
   },
   // trap 3: rows that changed after the snapshot
   {

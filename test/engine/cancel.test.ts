@@ -248,7 +248,9 @@ forEachVersion('cancelling', (version) => {
     await expect(replay).rejects.toMatchObject({ code: 'conflict' })
     expect(await engine.tick()).toMatchObject({ claimed: 0 })
     expect([(await engine.run(id)).status, count]).toEqual(['uncertain', []])
-    expect(await calls.resolve(id, { id: 'decision 2', decision: 'failure', by: 'ann' })).toMatchObject({ status: 'failed' })
+    expect(
+      await calls.resolve(id, { id: 'decision 2', decision: 'failure', error: 'it never arrived', by: 'ann' }),
+    ).toMatchObject({ status: 'failed' })
     expect(await engine.run(id)).toMatchObject({ status: 'failed', cancellation: ERROR })
   })
 })
