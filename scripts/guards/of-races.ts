@@ -6,6 +6,7 @@ const CLAIM = statements('claim-runs')
 const DELIVER = statements('deliver-signals')
 const SETTLE = statements('settle-outcomes')
 const GATES = statements('gates')
+const CLAIM_GATES = statements('claim-gates')
 const INSERT = statements('insert-runs')
 const UPKEEP = statements('upkeep')
 const trap = (name: string) => `test/traps/trap-${name}.test.ts`
@@ -170,23 +171,6 @@ export const GUARDS_OF_RACES: readonly Guard[] = [
     test: T03,
     name: 'a run that was taken, run and put off after the snapshot',
   },
-  {
-    guard: 'a gate is full by what was really claimed',
-    file: CLAIM,
-    find: 'SELECT r.gate FROM ranked r LEFT JOIN claimed c ON c.id = r.id\n  GROUP BY r.gate HAVING min(r.held) + count(c.id)',
-    replace:
-      'SELECT r.gate FROM ranked r LEFT JOIN verdicts v ON v.id = r.id AND v.admitted\n  GROUP BY r.gate HAVING min(r.held) + count(v.id)',
-    test: T03,
-    name: 'a gate is not taken for full because of a run that the claim could not take',
-  },
-  {
-    guard: 'a run is blocked where it was locked',
-    file: CLAIM,
-    find: 'WHERE r.id = d.id AND r.ctid = d.place AND',
-    replace: 'WHERE r.id = d.id AND',
-    test: T03,
-    name: 'a run that changed after the snapshot is not blocked on a gate',
-  },
   // trap 4: one write per row
   {
     guard: 'a child counts for the join it belongs to',
@@ -215,7 +199,7 @@ export const GUARDS_OF_RACES: readonly Guard[] = [
   // trap 5: exclusive keys
   {
     guard: 'a claim skips counters that others hold',
-    file: CLAIM,
+    file: CLAIM_GATES,
     find: 'FOR UPDATE OF c SKIP LOCKED',
     replace: 'FOR UPDATE OF c',
     test: T05,
@@ -231,35 +215,26 @@ export const GUARDS_OF_RACES: readonly Guard[] = [
   },
   {
     guard: 'a claim makes a counter only if nobody else is making it',
-    file: CLAIM,
+    file: CLAIM_GATES,
     // biome-ignore lint/suspicious/noTemplateCurlyInString: the text of a template
-    find: '    AND pg_try_advisory_xact_lock(${MINT_LOCK_CLASS}, hashtext(w.gate))\n',
+    find: '  WHERE pg_try_advisory_xact_lock(${MINT_LOCK_CLASS}, hashtext(m.gate))\n',
     replace: '',
     test: T05,
     name: 'a claim never waits for another that takes the same keys',
   },
   {
     guard: 'only a counter that was seen full blocks a run',
-    file: CLAIM,
-    find: 'HAVING min(r.held) + count(c.id) >= min(r.capacity)',
-    replace: 'HAVING coalesce(min(r.held) + count(c.id) >= min(r.capacity), true)',
+    file: CLAIM_GATES,
+    find: 'JOIN remaining m ON m.gate = a.gate JOIN verdicts v ON v.id = a.id AND NOT v.admitted JOIN fitting f ON f.id = a.id\n    WHERE NOT a.fits AND NOT m.elsewhere AND (a.slots > m.slots OR a.tokens > m.tokens OR a.behind AND (m.held > 0 OR a.tokens > 0))',
+    replace: 'JOIN verdicts v ON v.id = a.id AND NOT v.admitted JOIN fitting f ON f.id = a.id\n    WHERE NOT a.fits',
     test: T05,
     name: 'a run whose counter another claim holds stays in the window',
   },
   {
     guard: 'a release hands over',
     file: 'src/db/flush.ts',
-    find: 'environment: context.environment, gates: held })]',
-    replace: 'environment: context.environment, gates: [] })]',
-    test: T05,
-    name: 'a release that meets a claim which is blocking the next run',
-  },
-  {
-    guard: 'a release updates the gate before it hands over',
-    file: 'src/db/flush.ts',
-    find: 'return [releaseGates(context.schema, { ids }), handOver(context.schema, { environment: context.environment, gates: held })]',
-    replace:
-      'return [handOver(context.schema, { environment: context.environment, gates: held }), releaseGates(context.schema, { ids })]',
+    find: '    ...(held.length > 0 ? [handOver(schema, { environment, gates: held })] : []),\n',
+    replace: '',
     test: T05,
     name: 'a release that meets a claim which is blocking the next run',
   },
@@ -289,9 +264,9 @@ export const GUARDS_OF_RACES: readonly Guard[] = [
   },
   {
     guard: 'a gate admits no more than its capacity',
-    file: CLAIM,
-    find: 'PARTITION BY w.gate ORDER BY w.turn) <= g.capacity, false)',
-    replace: 'PARTITION BY w.gate ORDER BY w.turn) <= g.capacity + 1, false)',
+    file: CLAIM_GATES,
+    find: 'a.slots_sum <= r.slots_before + r.slots)',
+    replace: 'a.slots_sum <= r.slots_before + r.slots + 1)',
     test: T05,
     name: 'eight claimers on twenty keys',
   },

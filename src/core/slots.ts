@@ -9,7 +9,7 @@ export interface LimitsOption {
    * What the next step runs under. Default: a run that leaves its invocation (it waits, joins, is delayed or yields) gives back its slots and
    * asks for the same ones again. `'keep'`: it holds on to them meanwhile, and is not charged again; whoever waits for them waits on. `'release'`:
    * from here on it needs none, neither limits nor its concurrency key. A list: these limits in place of those it had. The cap of its
-   * queue always stays. A limit that no definition declares is refused (`invalid_outcome`, naming it) and fails the step.
+   * queue always stays. A limit that no definition declares is refused (`unknown_limit`, naming it) and fails the step.
    */
   readonly limits?: 'keep' | 'release' | readonly LimitUse<unknown>[] | undefined
 }
@@ -24,7 +24,7 @@ export function checkLimitsOption(limits: LimitsOption['limits'], field: string)
   throw notAllowed('invalid_outcome', { field, got: limits, allowed })
 }
 
-/** The gates that a run has from there on. Throws `invalid_outcome`, and whatever a partition function throws. */
+/** The gates that a run has from there on. Throws `unknown_limit`, and whatever a partition function throws. */
 export function gatesFrom(
   limits: Exclude<CheckedLimits, 'keep'>,
   run: { readonly gates: readonly string[]; readonly input: unknown },
@@ -36,7 +36,7 @@ export function gatesFrom(
     checkLimitName(use.name)
     if (!declared.has(use.name)) {
       const names = [...declared.keys()].slice(0, 20).join(', ')
-      throw notAllowed('invalid_outcome', { field: 'limits', got: use.name, allowed: `a limit of a definition: ${names}` })
+      throw notAllowed('unknown_limit', { field: 'limits', got: use.name, allowed: `a limit of a definition: ${names}` })
     }
     const partition = use.partition(run.input)
     const value = partition === undefined ? '' : checkKey(partition, { field: `limits "${use.name}"`, code: 'invalid_outcome' })

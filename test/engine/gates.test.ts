@@ -258,7 +258,10 @@ forEachVersion('gates', (version) => {
     const engine = await begin()
     const id = await engine.spawnId('chain', 'wrong', { maxAttempts: 1 })
     await engine.tick()
-    expect((await engine.run(id)).error?.message).toContain('nobody-declares-it')
+    expect((await engine.run(id)).error).toMatchObject({
+      code: 'unknown_limit',
+      message: expect.stringContaining('nobody-declares-it'),
+    })
   })
 
   test('trap 9: a limit lowered while its slots are held aborts no flush, and admits nobody until enough are given back', async () => {
