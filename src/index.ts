@@ -91,3 +91,12 @@ export {
   type WebhookTrigger,
   webhook,
 } from './core/trigger.ts'
+export type {
+  BatchOptions,
+  DebounceOptions,
+  EndedStatus,
+  KeyScope,
+  ThrottleOptions,
+  UniqueBy,
+  UniqueOptions,
+} from './core/unique.ts'

@@ -206,7 +206,7 @@ export function toCommonFields(
   } = options
   const declaredRetention = toDeclaredRetention(options.retention, field('retention'))
   const retentionMs = retentionOf(declaredRetention, undefined)
-  const holdings = { options, field, retentionMs: Math.min(retentionMs.completed, retentionMs.failed) }
+  const holdings = { options, kind, field, retentionMs: Math.min(retentionMs.completed, retentionMs.failed) }
   return {
     name,
     version: checkInteger(version, { field: field('version'), min: 1, max: MAX_VERSION }),

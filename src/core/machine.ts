@@ -43,6 +43,8 @@ export interface MachineOptions<
   Ev extends SignalMap,
 > extends CommonOptions<Out<I>, In<I>> {
   readonly name: Name
+  /** Of jobs only: a machine's state is made of one input. */
+  readonly batch?: undefined
   /** The typed data of the machine: parsed whenever a step changes it and whenever a step is entered. */
   readonly state: St & Stored<St>
   /** What spawn takes; when absent, the state itself. */

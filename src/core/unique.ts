@@ -99,6 +99,7 @@ export interface ToUniquePolicyParams {
   readonly options: UniquenessOptions<never> & { readonly key?: unknown }
   /** What follows `job "x".` in messages. */
   readonly field: (member: string) => string
+  readonly kind: 'job' | 'machine'
   /** Ended runs go after this, and what they hold goes with them. */
   readonly retentionMs: number
 }
@@ -118,6 +119,10 @@ export function toUniquePolicy(params: ToUniquePolicyParams): UniquePolicy | und
   if (options.key !== undefined && (debounce ?? batch) !== undefined) {
     const allowed = `no key: spawns are gathered by "by"`
     throw notAllowed('invalid_configuration', { field: field('key'), got: options.key, allowed })
+  }
+  if (batch && params.kind === 'machine') {
+    const allowed = 'of jobs only: the state of a machine is made of one input'
+    throw notAllowed('invalid_configuration', { field: field('batch'), got: batch, allowed })
   }
   if (unique) return toUnique(unique, params)
   if (debounce) return toDebounce(debounce, params)

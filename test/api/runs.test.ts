@@ -83,13 +83,15 @@ forEachVersion('runs over HTTP', (version) => {
     expect(database.requests - before).toBe(2)
   })
 
-  test('the caller’s trace goes on in the run, and another trace is the same request', async () => {
+  test('C028 the caller’s trace goes on in the run, and another trace is the same request', async () => {
     const body = { definition: 'greet', input: { name: 'Ada' } }
     const trace = (n: number) => `00-${String(n).padStart(32, '0')}-00f067aa0ba902b7-01`
-    const first = await spawn(body, { 'idempotency-key': 'traced', traceparent: trace(1) })
+    const first = await spawn(body, { 'idempotency-key': 'traced', traceparent: trace(1), tracestate: 'shop=7' })
     const second = await spawn(body, { 'idempotency-key': 'traced', traceparent: trace(2) })
     expect(second.body).toEqual(first.body)
-    expect((await get(first.body.id as string)).body).toMatchObject({ headers: { traceparent: trace(1) } })
+    expect((await get(first.body.id as string)).body).toMatchObject({ headers: { traceparent: trace(1), tracestate: 'shop=7' } })
+    const own = await spawnId({ ...body, headers: { traceparent: trace(3) } })
+    expect((await get(own)).body).toMatchObject({ headers: { traceparent: trace(3) } })
   })
 
   test('C014 C015 the same request under one Idempotency-Key is one run, answered as the first time even after it ended', async () => {

@@ -279,12 +279,21 @@ describe('joins', () => {
     await proxy.close()
   })
 
-  test('children of a machine inherit its trace, and report to it by key', async () => {
+  test('C028 children of a machine inherit its trace, and no other header, and report to it by key', async () => {
     const engine = await start({ definitions })
-    const headers = { traceparent: '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01' }
-    const id = await engine.spawnId('doubles', { numbers: [1], key: 'traced' }, { headers })
+    const headers = {
+      traceparent: '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01',
+      tracestate: 'shop=1',
+      baggage: 'a=b',
+    }
+    const id = await engine.spawnId(
+      'doubles',
+      { numbers: [1], key: 'traced' },
+      { headers: { ...headers, 'x-own': 'not theirs' } },
+    )
     await engine.tick()
     const [child] = await engine.sql<string>('SELECT id FROM pawl.runs WHERE parent_id = $1', [id])
-    expect(await engine.run(child ?? '')).toMatchObject({ headers, parentId: id, key: 'traced:1' })
+    expect(await engine.run(child ?? '')).toMatchObject({ parentId: id, key: 'traced:1' })
+    expect((await engine.run(child ?? '')).headers).toEqual(headers)
   })
 })

@@ -157,7 +157,7 @@ forEachVersion('trap 24: uniqueness', (version) => {
         expect(await engine.tick()).toMatchObject({ completed: runs.length })
       })
     },
-    raceTimeout(raceCount(2)),
+    raceTimeout(20 * raceCount(2)),
   )
 
   test(

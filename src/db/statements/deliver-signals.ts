@@ -35,6 +35,7 @@ addressed AS MATERIALIZED (
   UNION ALL
   SELECT u.run_id FROM ${s}.uniques u
   WHERE $5::uuid IS NULL AND u.tenant = $4::text AND u.environment_id = (SELECT id FROM environment) AND u.token = $6::text AND ($7::text IS NULL OR u.scope = $7::text)
+    AND (SELECT r.finished_at FROM ${s}.runs r WHERE r.id = u.run_id) IS NULL
 ),
 target AS MATERIALIZED (
   SELECT r.id, ${WAKES} AS wakes FROM ${s}.runs r
