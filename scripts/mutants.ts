@@ -12,6 +12,7 @@ import { GUARDS_OF_OPERATING } from './guards/of-operating.ts'
 import { GUARDS_OF_OUTCOMES } from './guards/of-outcomes.ts'
 import { GUARDS_OF_RACES } from './guards/of-races.ts'
 import { GUARDS_OF_TOPICS } from './guards/of-topics.ts'
+import { GUARDS_OF_TRANSACTIONS } from './guards/of-transactions.ts'
 import { GUARDS_OF_VALUES } from './guards/of-values.ts'
 
 interface Verdict {
@@ -21,7 +22,7 @@ interface Verdict {
 
 const root = fileURLToPath(new URL('../', import.meta.url))
 const words = process.argv.slice(2)
-const all = [GUARDS_OF_OUTCOMES, GUARDS_OF_RACES, GUARDS_OF_VALUES, GUARDS_OF_OPERATING, GUARDS_OF_TOPICS]
+const all = [GUARDS_OF_OUTCOMES, GUARDS_OF_RACES, GUARDS_OF_VALUES, GUARDS_OF_OPERATING, GUARDS_OF_TOPICS, GUARDS_OF_TRANSACTIONS]
 const guards = all.flat().filter(({ guard, file, test }) => words.every((word) => `${guard} ${file} ${test}`.includes(word)))
 
 /** The files of the repository, those not yet committed too. */
