@@ -15,8 +15,8 @@ export const GUARDS_OF_OPERATING: readonly Guard[] = [
   {
     guard: 'a paused run does not go on inside its invocation',
     file: 'src/db/statements/apply-outcomes.ts',
-    find: "CASE WHEN k.status = 'running' AND r.hold IS NOT NULL THEN 'pending' ELSE k.status END",
-    replace: 'k.status',
+    find: "WHEN k.status = 'running' AND r.hold IS NOT NULL THEN 'pending' ELSE k.status END",
+    replace: 'ELSE k.status END',
     test: PAUSES,
     name: 'while it runs: its step ends',
   },
