@@ -8,6 +8,7 @@ import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import type { Guard } from './guards/guard.ts'
+import { GUARDS_OF_ADMISSION } from './guards/of-admission.ts'
 import { GUARDS_OF_OPERATING } from './guards/of-operating.ts'
 import { GUARDS_OF_OUTCOMES } from './guards/of-outcomes.ts'
 import { GUARDS_OF_RACES } from './guards/of-races.ts'
@@ -22,7 +23,15 @@ interface Verdict {
 
 const root = fileURLToPath(new URL('../', import.meta.url))
 const words = process.argv.slice(2)
-const all = [GUARDS_OF_OUTCOMES, GUARDS_OF_RACES, GUARDS_OF_VALUES, GUARDS_OF_OPERATING, GUARDS_OF_TOPICS, GUARDS_OF_TRANSACTIONS]
+const all = [
+  GUARDS_OF_ADMISSION,
+  GUARDS_OF_OUTCOMES,
+  GUARDS_OF_RACES,
+  GUARDS_OF_VALUES,
+  GUARDS_OF_OPERATING,
+  GUARDS_OF_TOPICS,
+  GUARDS_OF_TRANSACTIONS,
+]
 const guards = all.flat().filter(({ guard, file, test }) => words.every((word) => `${guard} ${file} ${test}`.includes(word)))
 
 /** The files of the repository, those not yet committed too. */
