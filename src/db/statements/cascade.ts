@@ -28,14 +28,17 @@ SELECT count(*)::int AS asked FROM asked
 
 /**
  * Strikes off cascades with no child left to ask. Under the lock of the parent: whoever cancels it again, after a retry, holds that while it
- * finds the row in place. A parent that is gone has nobody who could.
+ * finds the row in place. A parent that is gone has nobody who could. The join is asked for as a range (a child that was retried has none),
+ * so that the index is believed to leave little.
  */
 export const endCascades = defineStatement<{ readonly parentIds: readonly string[] }>(
   'end_cascades',
   (s) => `
 DELETE FROM ${s}.cascades c
 WHERE c.parent_id = ANY ($1::uuid[]) AND coalesce((SELECT ${isOurs('p')} FROM ${s}.runs p WHERE p.id = c.parent_id), true)
-  AND (SELECT true FROM ${s}.runs k WHERE k.parent_id = c.parent_id AND (c.join_seq = 0 OR k.parent_join_seq = c.join_seq) AND ${followsParent('k')} LIMIT 1) IS NULL
+  AND (SELECT true FROM ${s}.runs k WHERE k.parent_id = c.parent_id AND k.parent_join_seq >= c.join_seq
+    AND k.parent_join_seq <= CASE WHEN c.join_seq = 0 THEN 2147483647 ELSE c.join_seq END AND ${followsParent('k')} LIMIT 1) IS NULL
+  AND (c.join_seq <> 0 OR (SELECT true FROM ${s}.runs k WHERE k.parent_id = c.parent_id AND k.parent_join_seq IS NULL AND ${followsParent('k')} LIMIT 1) IS NULL)
 RETURNING c.parent_id AS id
 `,
   (p) => [p.parentIds],
