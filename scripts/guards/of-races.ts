@@ -306,8 +306,8 @@ export const GUARDS_OF_RACES: readonly Guard[] = [
   {
     guard: 'a resent signal looks again for what its first attempt wrote',
     file: 'src/db/signalling.ts',
-    find: 'const isUnseen = sent.resent &&',
-    replace: 'const isUnseen = false && sent.resent &&',
+    find: "if (!sent.resent || delivery.kind === 'delivered') return delivery",
+    replace: 'if (sent !== undefined) return delivery',
     test: T06,
     name: 'a signal that is sent again while the first still waits',
   },

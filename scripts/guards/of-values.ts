@@ -32,7 +32,7 @@ export const GUARDS_OF_VALUES: readonly Guard[] = [
   },
   {
     guard: 'what user code throws is looked at with care',
-    file: 'src/core/outcome.ts',
+    file: 'src/core/run-error.ts',
     find: "return error instanceof Error && error.name === 'NonRetryableError'\n  } catch {\n    return false",
     replace: "return error instanceof Error && error.name === 'NonRetryableError'\n  } catch (no) {\n    throw no",
     test: T12,
@@ -201,8 +201,8 @@ export const GUARDS_OF_VALUES: readonly Guard[] = [
   {
     guard: 'keys are found by the index of their run',
     file: SETTLE,
-    find: 'u.run_id = ANY (ARRAY(SELECT x.id FROM settled x WHERE x.finished_at IS NOT NULL))',
-    replace: 'u.run_id IN (SELECT x.id FROM settled x WHERE x.finished_at IS NOT NULL)',
+    find: 'WHERE u.run_id = ANY (ARRAY(SELECT x.id FROM ended x))\n',
+    replace: 'WHERE u.run_id IN (SELECT x.id FROM ended x)\n',
     test: T25,
     name: 'when the tables were never analysed',
   },
