@@ -64,7 +64,7 @@ forEachVersion('a pawl', (version) => {
     await runAll()
     expect(await now.result(id)).toMatchObject({ id, status: 'failed', error: { code: 'failed', message: 'never' } })
     await expect(now.result(greet, id)).rejects.toMatchObject({ code: 'not_found', got: 'refuse' })
-    expect(await now.retry(id)).toEqual({ id, status: 'pending' })
+    expect(await now.retry(id)).toEqual({ id, status: 'pending', did: 'retried' })
     expect(await now.cancel(id)).toMatchObject({ did: 'cancelled' })
     expect(await now.result(id)).toMatchObject({ status: 'cancelled', error: { code: expect.any(String) } })
   })
