@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process'
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { access, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -60,6 +60,34 @@ describe('README', () => {
     } finally {
       await rm(folder, { recursive: true, force: true })
     }
+  })
+
+  test('shows what a definition and a call can say, in a program that typechecks and prints what it says', {
+    timeout: 60_000,
+  }, async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'pawl-readme-'))
+    try {
+      const root = fileURLToPath(ROOT)
+      await symlink(`${root}node_modules`, join(folder, 'node_modules'))
+      await writeFile(join(folder, 'package.json'), '{ "type": "module" }')
+      await writeFile(join(folder, 'program.ts'), withSources(programs[2] ?? '').replaceAll("'../src/", `'${root}src/`))
+      const compilerOptions = { typeRoots: [`${root}node_modules/@types`], rewriteRelativeImportExtensions: false }
+      const config = { extends: `${root}tsconfig.json`, compilerOptions, include: ['program.ts'] }
+      await writeFile(join(folder, 'tsconfig.json'), JSON.stringify(config))
+      await promisify(execFile)('npx', ['tsc', '-p', join(folder, 'tsconfig.json')], { cwd: ROOT })
+      const env = { ...process.env, NODE_NO_WARNINGS: '1' }
+      const { stdout } = await promisify(execFile)(process.execPath, ['program.ts'], { cwd: folder, env })
+      expect(stdout).toContain('not_due')
+      expect(stdout).toContain("did: 'cancelled'")
+    } finally {
+      await rm(folder, { recursive: true, force: true })
+    }
+  })
+
+  test('leads to documents that are there', async () => {
+    const targets = [...readme.matchAll(/(?:docs|examples|bench)\/[\w.-]+\.(?:md|ts)/g)].map(([path]) => path)
+    expect(targets.length).toBeGreaterThan(0)
+    for (const path of targets) await expect(access(new URL(path, ROOT)), path).resolves.toBeUndefined()
   })
 
   test('names the commands that package.json and CI have', async () => {
