@@ -2,10 +2,11 @@ import type { Row, Statement } from '../core/database.ts'
 import type { Status } from '../core/status.ts'
 import type { CancelAnswer, CancelScope } from '../core/store.ts'
 import { type StoreContext, sendRepeatable } from './context.ts'
+import { passOnRoom } from './late-handover.ts'
 import { endCascades, followParents } from './statements/cascade.ts'
 import { findEndings, judgeDeadlines } from './statements/deadlines.ts'
 import { endRequested, lockFamilies, requestCancel, tryLockFamilies } from './statements/end-runs.ts'
-import { handOverLate, releaseKept } from './statements/gates.ts'
+import { releaseKept } from './statements/gates.ts'
 import { leaveEnds } from './statements/outbox.ts'
 import { creditParents, releaseKeys } from './statements/settle-outcomes.ts'
 import { forgetWaits } from './statements/topics.ts'
@@ -29,9 +30,11 @@ function statementsOfEnding(context: StoreContext, ids: readonly string[]): read
 }
 
 /** A run may have been handed a gate's room while it stood in the window: it is passed on, in a batch that has nothing locked. */
-async function passOn({ database, schema, environment }: StoreContext, ended: readonly Row[]): Promise<void> {
-  const gates = [...new Set(ended.flatMap((row) => (row.gates ?? []) as string[]))].sort()
-  if (gates.length > 0) await database.batch([handOverLate(schema, { environment, gates })])
+async function passOn(context: StoreContext, ended: readonly Row[]): Promise<void> {
+  await passOnRoom(
+    context,
+    ended.flatMap((row) => (row.gates ?? []) as string[]),
+  )
 }
 
 /**

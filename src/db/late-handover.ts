@@ -2,9 +2,22 @@ import type { Row, Statement } from '../core/database.ts'
 import type { StoreContext } from './context.ts'
 import { handOverLate } from './statements/gates.ts'
 
+/** A line of paused runs is moved out of the way some at a time: beyond so many times it is left to upkeep. */
+const ROUNDS = 20
+
+/** Hands over the room of gates, in requests that have nothing locked, until none is left for those who wait. */
+export async function passOnRoom(context: StoreContext, gates: readonly string[]): Promise<void> {
+  const { database, schema, environment } = context
+  let left = [...new Set(gates)].sort()
+  for (let round = 0; left.length > 0 && round < ROUNDS; round += 1) {
+    const [rows = []] = await database.batch([handOverLate(schema, { environment, gates: left })])
+    left = rows.map((row) => String(row.gate)).sort()
+  }
+}
+
 /**
- * Finishes, in a request of its own, what a batch could not hand over: heirs whose rows others held, and slots that a rescue gave back.
- * None in the normal case. The batch is committed by now, so a failure here is not its failure: upkeep comes by later.
+ * Finishes, in a request of its own, what a batch could not hand over: heirs whose rows others held, slots that a rescue gave back, and
+ * room in which a run stood that a spawn has moved to later. None in the normal case. The batch is committed by now, so a failure here is not its failure: upkeep comes by later.
  */
 export async function finishHandovers(
   context: StoreContext,
@@ -14,9 +27,8 @@ export async function finishHandovers(
   const gates = new Set<string>()
   statements.forEach(({ name }, index) => {
     if (name === 'hand_over') for (const row of replies[index] ?? []) gates.add(String(row.gate))
-    if (name === 'rescue_lost') for (const gate of (replies[index]?.[0]?.gates ?? []) as string[]) gates.add(gate)
+    if (name === 'merge_spawns' || name === 'rescue_lost')
+      for (const gate of (replies[index]?.[0]?.gates ?? []) as string[]) gates.add(gate)
   })
-  if (gates.size === 0) return
-  const { database, schema, environment } = context
-  await database.batch([handOverLate(schema, { environment, gates: [...gates].sort() })]).catch(() => {})
+  await passOnRoom(context, [...gates]).catch(() => {})
 }

@@ -2,6 +2,7 @@ import type { Statement } from '../core/database.ts'
 import type { OperatingStore, PauseAnswer, PauseRequest, RunPauseAnswer } from '../core/operating.ts'
 import type { Status } from '../core/status.ts'
 import { type StoreContext, sendRepeatable } from './context.ts'
+import { passOnRoom } from './late-handover.ts'
 import {
   deletePause,
   followPauses,
@@ -12,7 +13,6 @@ import {
   readPause,
   unholdRun,
 } from './statements/change-pauses.ts'
-import { handOverLate } from './statements/gates.ts'
 import { ensureEnvironment } from './statements/insert-runs.ts'
 import { lockRuns } from './statements/lock-runs.ts'
 
@@ -71,8 +71,7 @@ async function pauseRun(
   const row = replies[1]?.[0]
   const gates = (row?.gates ?? []) as string[]
   // it may have been handed a gate's room while it waited in the window: pass it on
-  if ((row?.did === 'paused' || resent) && gates.length > 0)
-    await context.database.batch([handOverLate(schema, { environment, gates })])
+  if ((row?.did === 'paused' || resent) && gates.length > 0) await passOnRoom(context, gates)
   return toRunAnswer(id, row)
 }
 

@@ -1,6 +1,7 @@
 import { randomUuid } from '../core/ids.ts'
 import type { Admission, NewRun, Receipt } from '../core/store.ts'
 import { learnPlace, type StoreContext, sendRepeatable } from './context.ts'
+import { finishHandovers } from './late-handover.ts'
 import { groupByLane, planSpawn } from './spawning.ts'
 
 /**
@@ -75,6 +76,7 @@ async function sendSpawn(
   const plan = planSpawn(context, runs, nonce)
   const { replies, resent } = await sendRepeatable(context.database, plan.statements)
   learnPlace(context.lanes, plan.statements, replies)
+  await finishHandovers(context, plan.statements, replies)
   const { admissions, lanesMissing } = plan.read(replies)
   if (lanesMissing && !resent && isFirst) return runs.map(() => null)
   for (const lane of groupByLane(runs).lanes) context.lanes.remember(lane)

@@ -1,4 +1,6 @@
+import type { Row } from '../core/database.ts'
 import type { StoreContext } from './context.ts'
+import { finishHandovers } from './late-handover.ts'
 import { pruneEvents } from './statements/events.ts'
 import { handOver } from './statements/gates.ts'
 import { dropIdleGates, healGates, lockGates, readBlockedGates } from './statements/heal-gates.ts'
@@ -35,6 +37,13 @@ export async function upkeep(
     pruneEvents(schema, { now, environment, limit: PRUNED_AT_ONCE }),
     hastenUpkeep(schema, { now, environment }),
   ])
-  if (blocked.length > 0) await database.batch([handOver(schema, { environment, gates: blocked.map((row) => String(row.gate)) })])
+  await handOverBlocked(context, blocked)
   return { pruned: Number(ended[0]?.pruned ?? 0), more: ended[0]?.more === true }
+}
+
+async function handOverBlocked(context: StoreContext, blocked: readonly Row[]): Promise<void> {
+  if (blocked.length === 0) return
+  const { database, schema, environment } = context
+  const statements = [handOver(schema, { environment, gates: blocked.map((row) => String(row.gate)) })]
+  await finishHandovers(context, statements, await database.batch(statements))
 }

@@ -120,6 +120,42 @@ describe('a pause', () => {
     expect((await engine.tick()).claimed).toBe(0)
   })
 
+  test('C180 runs of a paused definition that stand in the line of a shared limit keep its room from nobody, and have their place after it', async () => {
+    const order: string[] = []
+    const stopped = job({ name: 'stopped', limits: [one], run: () => order.push('stopped') })
+    const going = job({ name: 'going', limits: [one], run: () => order.push('going') })
+    const running = moment()
+    const go = moment()
+    const holder = job({
+      name: 'holder',
+      limits: [one],
+      run: async () => {
+        running.happen()
+        await go.promise
+      },
+    })
+    const engine = await start({ definitions: [holder, stopped, going] })
+    await engine.spawnId('holder')
+    const ticking = engine.tick()
+    await running.promise
+    const beside = await engines.start({ definitions: [stopped, going], beside: engine, frozen: true })
+    await engine.spawnMany('stopped', Array(250).fill(null))
+    await beside.tick()
+    const last = await engine.spawnId('going')
+    await beside.tick()
+    expect((await engine.run(last)).blockedOn).not.toBeNull()
+    await engine.store.pause(pauseOf('definition', 'stopped'))
+    go.happen()
+    await ticking
+    await beside.tick()
+    expect(await statusOf(engine, last)).toBe('completed')
+    await engine.spawnId('going')
+    await engine.store.resume(pauseOf('definition', 'stopped'))
+    await beside.tick()
+    await beside.tick()
+    expect(order).toEqual(['going', ...Array(250).fill('stopped'), 'going'])
+  })
+
   test('C180 100,000 runs of a paused queue cost a claim no page more than ten', async () => {
     const engine = await start()
     await engine.spawnMany('mail', [1, 2, 3])

@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest'
 import * as z from 'zod'
 import { job } from '../../src/core/job.ts'
+import { limit } from '../../src/core/limit.ts'
 import type { Admission, ClaimedRun } from '../../src/core/store.ts'
 import { forEachVersion } from '../support/database.ts'
 import { type EngineOptions, moment, sharedEngines } from '../support/engine.ts'
@@ -15,6 +16,7 @@ const report = job({
   run: ({ input }) => input.text ?? null,
 })
 const task = job({ name: 'task', input: z.json(), retry: { maxAttempts: 2 }, run: () => null })
+const narrow = limit('narrow', { concurrency: 1 })
 /** What is not interesting about an answer left out. */
 const short = (answer: Admission | undefined) =>
   answer && 'id' in answer ? { kind: answer.kind, id: answer.id, effect: 'effect' in answer ? answer.effect : undefined } : answer
@@ -151,5 +153,58 @@ forEachVersion('rescheduling on conflict', (version) => {
     expect(await engine.tick()).toMatchObject({ claimed: 0 })
     engine.advance(MINUTE)
     expect(await engine.tick()).toMatchObject({ promoted: 1, claimed: 1, completed: 1 })
+  })
+
+  test.each(['reschedule', 'debounce'] as const)(
+    'C023 C270 a run that has been handed room and is moved to later (%s) leaves the room to the next in line',
+    async (kind) => {
+      const input = z.object({ of: z.string() })
+      const moved =
+        kind === 'debounce'
+          ? { debounce: { by: ['of'], wait: '1s', max: '1h' } as const }
+          : { unique: { onConflict: 'reschedule' } as const }
+      const mover = job({ name: 'mover', input, limits: [narrow], ...moved, run: () => null })
+      const follower = job({ name: 'follower', limits: [narrow], run: () => null })
+      const engine = await start({ definitions: [mover, follower] })
+      const claim = async () => (await engine.store.claim(claimRequest(engine))).runs
+      const blocked = async (id: string) => (await engine.run(id)).blockedOn !== null
+      await engine.spawnId('follower')
+      // the counter may have to be made first
+      const [holder] = [...(await claim()), ...(await claim())]
+      const first = await engine.spawnId('mover', { of: 'a' })
+      engine.advance(1_000)
+      const bystander = await engines.start({ definitions: [task], frozen: true, beside: engine })
+      bystander.advance(engine.clock() - bystander.clock())
+      await bystander.tick()
+      await claim()
+      const second = await engine.spawnId('follower')
+      await claim()
+      expect([await blocked(first), await blocked(second)]).toEqual([true, true])
+      await engine.store.flush({ outcomes: [finishes(holder as ClaimedRun)], endedClaims: [] }, null)
+      expect([await blocked(first), await blocked(second)]).toEqual([false, true])
+      expect(await engine.spawn('mover', { of: 'a' }, kind === 'debounce' ? {} : { delay: '1m' })).toMatchObject({ id: first })
+      expect(await engine.tick()).toMatchObject({ claimed: 1, completed: 1 })
+      expect((await engine.run(second)).status).toBe('completed')
+    },
+  )
+
+  test('C023 C112 the deadlines of a run that is moved to earlier count from then', async () => {
+    const soon = job({
+      name: 'soon',
+      input: z.string(),
+      startWithin: '10m',
+      unique: { onConflict: 'reschedule' },
+      run: () => null,
+    })
+    const engine = await start({ definitions: [soon] })
+    const id = await engine.spawnId('soon', 'a', { delay: '10h' })
+    await engine.store.pauseRun(id, { tenant: 'default', by: null })
+    await engine.spawn('soon', 'a')
+    engine.advance(9 * MINUTE)
+    await engine.tick()
+    expect((await engine.run(id)).status).toBe('pending')
+    engine.advance(MINUTE)
+    await engine.tick()
+    expect(await engine.run(id)).toMatchObject({ status: 'cancelled', error: { deadline: 'startWithin' } })
   })
 })

@@ -131,16 +131,20 @@ FROM freed f WHERE c.environment_id = f.environment_id AND c.gate = f.gate AND c
 
 /** Runs handed over by one gate at once. */
 const HEIRS_AT_ONCE = 1_000
+/** How many more a late hand-over looks at, so that a line of paused ones is not moved a few at a time. */
+const LATE_HEIRS = 100
 
 /**
- * Who comes next on `room.gate`, in order, as far as `room.n` units go: nobody overtakes a heavy one that has to wait.
+ * Who comes next on `room.gate`, in order, as far as `room.n` units go: nobody overtakes a heavy one that has to wait. One whose queue or
+ * definition is paused takes none of them: it waits for the resumption in the window from now on, and is in nobody's way.
  */
-const heirsOf = (s: string, lock: string) => `
+const heirsOf = (s: string, lock: string, more = 0) => `
     SELECT y.id, y.units FROM (
       SELECT x.id, x.units, sum(x.units) OVER (ORDER BY x.priority, x.available_at, x.position ROWS UNBOUNDED PRECEDING) AS up_to FROM (
-        SELECT r.id, r.priority, r.available_at, r.position, least(coalesce(r.gate_units[array_position(r.gates, room.gate)], 1), room.most) AS units FROM ${s}.runs r
+        SELECT r.id, r.priority, r.available_at, r.position, CASE WHEN (SELECT l.paused FROM ${s}.lanes l WHERE l.id = r.lane_id) THEN 0
+          ELSE least(coalesce(r.gate_units[array_position(r.gates, room.gate)], 1), room.most) END AS units FROM ${s}.runs r
         WHERE r.blocked_on = room.gate AND r.environment_id = room.environment_id ORDER BY r.priority, r.available_at, r.position
-        LIMIT least(greatest(room.n, 0), ${HEIRS_AT_ONCE}) ${lock}
+        LIMIT ${more === 0 ? `least(greatest(room.n, 0), ${HEIRS_AT_ONCE})` : `CASE WHEN room.n > 0 THEN least(room.n + ${more}, ${HEIRS_AT_ONCE}) ELSE 0 END`} ${lock}
       ) x
     ) y WHERE y.up_to <= room.n`
 
@@ -166,7 +170,7 @@ export interface HandOverParams {
   readonly gates: readonly string[]
 }
 
-const handingOver = (s: string, lock: string) => `
+const handingOver = (s: string, lock: string, more = 0) => `
 WITH room AS (
   SELECT c.environment_id, c.gate, sum(${slotsLeft})::int AS n, greatest(min(p.concurrency / p.shards), 1) AS most
   FROM ${s}.environments e JOIN ${s}.limit_counters c ON c.environment_id = e.id AND c.gate = ANY ($2::text[]) ${policyOf(s, 'c.environment_id', 'c.gate')}
@@ -174,19 +178,21 @@ WITH room AS (
   GROUP BY c.environment_id, c.gate
 ),
 heirs AS MATERIALIZED (
-  SELECT w.id, room.gate FROM room CROSS JOIN LATERAL (${heirsOf(s, lock)}
+  SELECT w.id, w.units, room.gate FROM room CROSS JOIN LATERAL (${heirsOf(s, lock, more)}
   ) w
 ),
 ${freeing(s)}
 SELECT room.gate FROM room
-WHERE (SELECT count(*) FROM heirs h WHERE h.gate = room.gate) < (SELECT count(*) FROM (${heirsOf(s, '')}
+WHERE (SELECT true FROM heirs h WHERE h.gate = room.gate AND h.units = 0 LIMIT 1)
+  OR (SELECT count(*) FROM heirs h WHERE h.gate = room.gate) < (SELECT count(*) FROM (${heirsOf(s, '', more)}
   ) w)
 `
 
 /**
  * Puts runs blocked on a gate with room back into the claim window, in order, no more than there is room for. Never waits: behind a
  * flush, whose counters are locked by then, it would wait against the order of locks. Answers the gates for which an heir was passed
- * over because somebody held its row (a claim that began before it was blocked does, for as long as it lasts): `handOverLate` is for them.
+ * over because somebody held its row (a claim that began before it was blocked does, for as long as it lasts), or was paused, so that room is
+ * left: `handOverLate` is for them.
  * Gates with a rate are not among them: `promote_gates` sees to those.
  */
 export const handOver = defineStatement<HandOverParams>(
@@ -198,7 +204,7 @@ export const handOver = defineStatement<HandOverParams>(
 /** The same in a batch of its own, which has nothing locked and so waits for the heirs. */
 export const handOverLate = defineStatement<HandOverParams>(
   'hand_over_late',
-  (s) => handingOver(s, 'FOR NO KEY UPDATE OF r'),
+  (s) => handingOver(s, 'FOR NO KEY UPDATE OF r', LATE_HEIRS),
   (p) => [p.environment, p.gates],
 )
 

@@ -54,7 +54,7 @@ export interface MergeSpawnsParams extends ReadAdmissionsParams {
  * `insertRuns`: an item may be merged into another of its own batch. Never waits, since entries are locked by now: a run that somebody
  * holds, or that is not any more as the snapshot has it (its row of the claim window would be missed), is left alone, and its items stay
  * undecided, which means that they are sent again. A list that is full, or has no room for an item, starts at once and holds its entry no
- * longer: what found no room begins the next one.
+ * longer: what found no room begins the next one. Answers the gates whose room may have been handed to a run that has left the window.
  */
 export const mergeSpawns = defineStatement<MergeSpawnsParams>(
   'merge_spawns',
@@ -77,7 +77,7 @@ open AS MATERIALIZED (
 ),
 seen AS MATERIALIZED (SELECT r.id, r.ctid AS place FROM ${s}.runs r WHERE r.id = ANY (ARRAY(SELECT o.run_id FROM open o))),
 held AS MATERIALIZED (
-  SELECT r.id, r.ctid AS place, r.lane_id, r.priority, r.available_at, r.timer_at, r.position, r.created_at, r.hold, r.blocked_on, r.payload_bytes,
+  SELECT r.id, r.ctid AS place, r.lane_id, r.priority, r.available_at, r.timer_at, r.position, r.created_at, r.hold, r.blocked_on, r.gates AS stood_before, r.payload_bytes,
     CASE WHEN (SELECT bool_or(o.mode = 'batch') FROM open o WHERE o.run_id = r.id) THEN jsonb_array_length(r.input) END AS items
   FROM ${s}.runs r
   WHERE r.id = ANY (ARRAY(SELECT x.id FROM seen x)) AND ${unstarted('r')}
@@ -115,6 +115,8 @@ moves AS MATERIALIZED (
 updated AS (
   UPDATE ${s}.runs r
   SET seq = r.seq + 1, updated_at = clock.at, available_at = m.new_available_at, timer_at = m.new_timer_at, blocked_on = m.new_blocked_on,
+    deadline_at = least(r.deadline_at, m.new_available_at + make_interval(secs => least((r.policy ->> 'maxTotalMs')::float8, (r.policy ->> 'maxWaitMs')::float8,
+      (r.policy ->> 'maxIdleMs')::float8) / 1000)),
     scheduled_for = CASE WHEN m.stays THEN r.scheduled_for ELSE m.start_at END,
     input = CASE m.mode
       WHEN 'debounce' THEN m.input::jsonb
@@ -154,7 +156,9 @@ decided AS (
   FROM fitted f
   WHERE f.fits AND t.ctid = ANY (ARRAY(SELECT x.receipt_place FROM fitted x WHERE x.fits)) AND t.ctid = f.receipt_place
 )
-SELECT count(*)::int AS merged FROM updated
+SELECT (SELECT count(*)::int FROM updated) AS merged, ARRAY(
+  SELECT DISTINCT g.gate FROM moves m CROSS JOIN LATERAL unnest(m.stood_before) AS g(gate)
+  WHERE m.was_ready AND (m.new_timer_at IS NOT NULL OR m.mode = 'debounce')) AS gates
 `,
   (p) => [
     p.environment,
