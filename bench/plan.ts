@@ -47,6 +47,12 @@ const drainMore: readonly Entry[] = [
   { adapter: 'graphile-worker', setting: 'local queue 500, c100', ...four },
 ]
 
+/** Beside the plain one: what limits cost. */
+const drainLimited: readonly Entry[] = [
+  { adapter: 'pawl-limited', setting: '4×100', ...four },
+  { adapter: 'pawl-sharded', setting: '4×100', ...four },
+]
+
 const deep: readonly Entry[] = [
   { adapter: 'minimal', setting: 'update 1×100', ...one },
   { adapter: 'pawl', setting: '1×100', ...one },
@@ -82,7 +88,7 @@ export function makePlan({ quick, repetitions, only, adapters }: PlanOptions): r
   const times = repetitions ?? (quick ? 2 : 5)
   const few = repetitions ?? (quick ? 1 : 3)
   const groups: readonly Group[] = [
-    { scenario: 'drain', repetitions: times, entries: quick ? drainCore : [...drainCore, ...drainMore] },
+    { scenario: 'drain', repetitions: times, entries: quick ? drainCore : [...drainCore, ...drainLimited, ...drainMore] },
     ...(quick && only.length === 0
       ? []
       : [

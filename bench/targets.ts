@@ -73,6 +73,20 @@ function targets(groups: readonly Group[], results: Results): readonly Target[] 
       digits: 2,
     })),
     {
+      what: 'drain with a tenth limited ÷ the plain drain, in time',
+      asked: '≤ 1.30',
+      got: ratioTo(four, of('drain', 'pawl-limited', '4×100')),
+      met: atMost(1.3),
+      digits: 2,
+    },
+    {
+      what: 'drain through a gate of eight shards ÷ the plain drain',
+      asked: '≥ 0.80',
+      got: ratioTo(of('drain', 'pawl-sharded', '4×100'), four),
+      met: atLeast(0.8),
+      digits: 2,
+    },
+    {
       what: 'enqueue in batches ÷ minimal',
       asked: '≥ 0.43',
       got: ratioTo(batch('pawl'), batch('minimal')),

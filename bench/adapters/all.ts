@@ -4,6 +4,8 @@ import type { Adapter } from './adapter.ts'
 const LOADERS: Readonly<Record<string, () => Promise<Adapter>>> = {
   minimal: async () => (await import('./minimal.ts')).minimal,
   pawl: async () => (await import('./pawl.ts')).pawl,
+  'pawl-limited': async () => (await import('./pawl.ts')).pawlLimited,
+  'pawl-sharded': async () => (await import('./pawl.ts')).pawlSharded,
   'graphile-worker': async () => (await import('./graphile-worker.ts')).graphileWorker,
   'pg-boss': async () => (await import('./pg-boss.ts')).pgBoss,
 }

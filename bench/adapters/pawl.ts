@@ -1,7 +1,7 @@
 import * as z from 'zod'
 import { nodePostgres } from '../../src/db/drivers/node-postgres.ts'
 import { migrate } from '../../src/db/migrate.ts'
-import { createPawl, job, machine } from '../../src/index.ts'
+import { createPawl, job, limit, machine } from '../../src/index.ts'
 import { multiplyRow, withClient } from '../database.ts'
 import { ownVersion } from '../installed.ts'
 import type { Adapter, Engine } from './adapter.ts'
@@ -27,30 +27,54 @@ const SETTINGS: Readonly<Record<string, Setting>> = {
 /** An hour: no measurement takes as long, so no pass ends before it. */
 const WALL_MS = 3_600_000
 
-export const pawl: Adapter = {
-  name: 'pawl',
-  version: ownVersion(),
-  setup: async (url) => {
-    const database = nodePostgres({ connectionString: url, max: 1 })
-    await migrate(database)
-    await database.close()
-  },
-  open: async (url, setting, onStart) => createEngine(url, SETTINGS[setting] ?? unknownSetting(setting), onStart),
-  pendingSql: `SELECT EXISTS (SELECT FROM pawl.ready) OR EXISTS (SELECT FROM pawl.claims) OR EXISTS (SELECT FROM pawl.runs WHERE notable = 'waiting') AS pending`,
-  addFinished: (url, count) =>
-    withClient(url, async (client) => {
-      const id = `('00000000-0000-7000-8000-' || lpad(to_hex(g), 12, '0'))::uuid`
-      await multiplyRow(client, { table: 'pawl.runs', count, where: `status = 'completed'`, columns: { id } })
-      await multiplyRow(client, { table: 'pawl.history', count, where: 'true', columns: { run_id: id } })
-    }),
+export const pawl: Adapter = createAdapter('pawl', () => false)
+
+/** Every tenth run has to pass a gate of fifty, one per partition of a hundred. */
+export const pawlLimited: Adapter = createAdapter('pawl-limited', (i) => i % 10 === 0)
+
+/** Every run has to pass one gate of eight shards, wide enough for all that is in hand. */
+export const pawlSharded: Adapter = createAdapter('pawl-sharded', () => true)
+
+/** `passesGate`: which of the no-op runs have to. */
+function createAdapter(name: string, passesGate: (index: number) => boolean): Adapter {
+  return {
+    name,
+    version: ownVersion(),
+    setup: async (url) => {
+      const database = nodePostgres({ connectionString: url, max: 1 })
+      await migrate(database)
+      await database.close()
+    },
+    open: async (url, setting, onStart) =>
+      createEngine(url, SETTINGS[setting] ?? unknownSetting(setting), { onStart, name, passesGate }),
+    pendingSql: `SELECT EXISTS (SELECT FROM pawl.ready) OR EXISTS (SELECT FROM pawl.claims) OR EXISTS (SELECT FROM pawl.runs WHERE notable = 'waiting') AS pending`,
+    addFinished: (url, count) =>
+      withClient(url, async (client) => {
+        const id = `('00000000-0000-7000-8000-' || lpad(to_hex(g), 12, '0'))::uuid`
+        await multiplyRow(client, { table: 'pawl.runs', count, where: `status = 'completed'`, columns: { id } })
+        await multiplyRow(client, { table: 'pawl.history', count, where: 'true', columns: { run_id: id } })
+      }),
+  }
+}
+
+const perPartition = limit('per-partition', { concurrency: 50 })
+const sharded = limit('sharded', { concurrency: 4_000, shards: 8 })
+
+interface Options {
+  readonly onStart: () => void
+  readonly name: string
+  readonly passesGate: (index: number) => boolean
 }
 
 function unknownSetting(setting: string): never {
   throw new Error(`pawl has no setting "${setting}"`)
 }
 
-function createDefinitions(onStart: () => void) {
+function createDefinitions({ onStart, name }: Options) {
   const noop = job({ name: 'noop', input: z.object({ i: z.number() }), run: onStart })
+  const limits =
+    name === 'pawl-sharded' ? [sharded] : [perPartition.by(({ i }: { readonly i: number }) => `p${Math.floor(i / 10) % 100}`)]
+  const gated = job({ name: 'gated', input: z.object({ i: z.number() }), limits, run: onStart })
   const chain = machine({
     name: 'chain',
     state: z.object({ i: z.number() }),
@@ -83,14 +107,16 @@ function createDefinitions(onStart: () => void) {
       end: ({ done }) => done(undefined),
     },
   })
-  return { noop, chain, family }
+  return { noop, gated, chain, family }
 }
 
-async function createEngine(url: string, { connections, batch, lanes }: Setting, onStart: () => void): Promise<Engine> {
-  const { noop, chain, family } = createDefinitions(onStart)
+async function createEngine(url: string, { connections, batch, lanes }: Setting, options: Options): Promise<Engine> {
+  const { noop, gated, chain, family } = createDefinitions(options)
+  const definitions = options.name === 'pawl' ? [noop, chain, family] : [noop, gated, chain, family]
+  const callOf = (i: number) => (options.passesGate(i) ? gated : noop).with({ i })
   const database = nodePostgres({ connectionString: url, max: connections })
   let kick = () => {}
-  const connected = createPawl({ definitions: [noop, chain, family] }).connect({
+  const connected = createPawl({ definitions }).connect({
     database,
     onCommit: () => kick(),
   })
@@ -99,7 +125,7 @@ async function createEngine(url: string, { connections, batch, lanes }: Setting,
   return {
     enqueue: async (i) => void (await connected.spawn(noop, { i })),
     enqueueBatch: async (from, count) => {
-      await connected.spawnMany(Array.from({ length: count }, (_, index) => noop.with({ i: from + index })))
+      await connected.spawnMany(Array.from({ length: count }, (_, index) => callOf(from + index)))
     },
     enqueueChains: async (count) => {
       await connected.spawnMany(Array.from({ length: count }, (_, i) => chain.with({ i })))
