@@ -307,8 +307,8 @@ function passOn(calls: () => Calls): OperatingCalls {
 /** A call made by `with` has its delay in milliseconds. */
 function toSpawnCall(item: Call | SpawnCall): SpawnCall {
   if (!('delayMs' in item)) return item
-  const { delayMs, __result, ...call } = item
-  return { ...call, delay: delayMs }
+  const { delayMs, deadlines: { maxTotalMs, maxWaitMs, maxIdleMs } = {}, __result, ...call } = item
+  return { ...call, delay: delayMs, maxDuration: maxTotalMs, startWithin: maxWaitMs, progressWithin: maxIdleMs }
 }
 
 function toTarget({ id, key, definition }: AnyTarget): { id: string } | { key: string; definition?: string | undefined } {

@@ -69,6 +69,18 @@ forEachVersion('a pawl', (version) => {
     expect(await now.result(id)).toMatchObject({ status: 'cancelled', error: { code: expect.any(String) } })
   })
 
+  test('deadlines of a call are those of the run, spawned alone or as one of many', async () => {
+    const now = connect()
+    const deadlines = { maxDuration: '2h', startWithin: '1h', progressWithin: '30m' } as const
+    const [many] = await now.spawnMany([refuse.with(null, deadlines)])
+    const one = await now.spawn(refuse, null, deadlines)
+    const pool = fresh.pool({ max: 1 })
+    for (const id of [one.id, many?.ok ? many.value.id : '']) {
+      const { rows } = await pool.query('SELECT policy FROM pawl.runs WHERE id = $1', [id])
+      expect(rows).toEqual([{ policy: { maxTotalMs: 7_200_000, maxWaitMs: 3_600_000, maxIdleMs: 1_800_000 } }])
+    }
+  })
+
   test('C116 a signal sent by key and definition wakes the run that waits for it', async () => {
     const now = connect()
     const { id } = await now.spawn(approval, {})

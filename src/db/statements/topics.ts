@@ -6,7 +6,7 @@
 import { CLOCK, defineStatement } from './statement.ts'
 
 /** Marks advisory locks of event names, held by a transaction, never by a session; any number that nobody else uses. */
-const TOPIC_LOCK_CLASS = 7_252_029
+const TOPIC_LOCK_CLASS = 7_252_030
 
 /** One number for each (environment, tenant, topic), the same in every statement: a clash only waits. */
 export const topicNumber = (environment: string, tenant: string, topic: string) =>
