@@ -111,8 +111,8 @@ export const GUARDS_OF_RACES: readonly Guard[] = [
     file: 'src/db/ending.ts',
     find: '    lockFamilies(schema, { ids }),\n',
     replace: '    lockFamilies(schema, { ids: [] }),\n',
-    test: RACES,
-    name: 'a cancellation and an outcome at the same time',
+    test: T02,
+    name: 'cancelling a child and flushing its parent',
   },
   {
     guard: 'what ends a run looks at its status under the lock',

@@ -142,10 +142,18 @@ forEachVersion('the statements of the hot path', (version) => {
 
   const smallOnes = new Map<string, Promise<Measured>>()
 
-  const expectFlat = async (tryOut: Case, mode: string, inLarge: Promise<Measured>) => {
-    const found = await inLarge
+  /** Once more on swept tables where more was touched than may be: what was rolled back before is not what is measured. */
+  const sweptIf = async (isTooMuch: (found: Measured) => boolean, tryIt: () => Promise<Measured>): Promise<Measured> => {
+    const found = await tryIt()
+    if (!isTooMuch(found)) return found
+    await sweep([large])
+    return tryIt()
+  }
+
+  const expectFlat = async (tryOut: Case, mode: string, inLarge: () => Promise<Measured>) => {
     const compared = await (smallOnes.get(mode + tryOut.name) ?? tried(small, tryOut))
     smallOnes.set(mode + tryOut.name, Promise.resolve(compared))
+    const found = await sweptIf(({ buffers }) => buffers > MOST * compared.buffers + DEEPER_TREES, inLarge)
     expect(found.scanned.filter((table) => GROWING.has(table))).toEqual([])
     expect(found.compiled).toBe(false)
     expect(found.plan['Total Cost']).toBeLessThan(JIT_COST)
@@ -163,7 +171,7 @@ forEachVersion('the statements of the hot path', (version) => {
   describe('with plans kept from when the tables were empty', () => {
     test.each(cases.map((tryOut, index) => [tryOut.name, index] as const))('C228 %s', async (_, index) => {
       const tryOut = cases[index] as Case
-      await expectFlat(tryOut, 'early', tried({ client: early }, tryOut, `early${index}`))
+      await expectFlat(tryOut, 'early', () => tried({ client: early }, tryOut, `early${index}`))
     })
   })
 
@@ -178,7 +186,7 @@ forEachVersion('the statements of the hot path', (version) => {
         for (const { client } of [small, large]) await client.query(`SET plan_cache_mode = ${mode}`)
       }, 120_000)
       test.each(cases)('C228 $name', async (tryOut) => {
-        await expectFlat(tryOut, mode, tried(large, tryOut))
+        await expectFlat(tryOut, mode, () => tried(large, tryOut))
       })
     })
   })
@@ -195,10 +203,15 @@ forEachVersion('the statements of the hot path', (version) => {
     test.each([1, 3, 10, 100])(
       'C034 C035 of %i touches as much beside a large backlog and many ended runs as beside few',
       async (limit) => {
-        const [few, many] = [await tried(small, claim({ limit })), await tried(large, claim({ limit }))]
+        const most = PER_CLAIM + PER_RUN * limit
+        const few = await tried(small, claim({ limit }))
+        const many = await sweptIf(
+          ({ buffers }) => buffers > Math.min(MOST * few.buffers, most),
+          () => tried(large, claim({ limit })),
+        )
         expect(many.scanned.filter((table) => GROWING.has(table))).toEqual([])
         expect(many.buffers).toBeLessThanOrEqual(MOST * few.buffers)
-        expect(many.buffers).toBeLessThanOrEqual(PER_CLAIM + PER_RUN * limit)
+        expect(many.buffers).toBeLessThanOrEqual(most)
       },
     )
 
