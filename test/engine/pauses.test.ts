@@ -156,7 +156,7 @@ describe('a pause', () => {
     expect(order).toEqual(['going', ...Array(250).fill('stopped'), 'going'])
   })
 
-  test('C180 100,000 runs of a paused queue cost a claim no page more than ten', async () => {
+  test('C180 100,000 runs of a paused queue cost a claim next to nothing', async () => {
     const engine = await start()
     await engine.spawnMany('mail', [1, 2, 3])
     await engine.store.pause(pauseOf('queue', 'mails'))
@@ -184,6 +184,7 @@ describe('a pause', () => {
       expect(scanned.filter((table) => ['runs', 'ready'].includes(table))).toEqual([])
       return buffers
     }
+    await touched()
     const few = await touched()
     await client.query(
       `INSERT INTO pawl.ready (lane_id, priority, available_at, position, run_id)
@@ -192,8 +193,9 @@ describe('a pause', () => {
       [engine.environment],
     )
     await client.query('VACUUM ANALYZE pawl.ready')
-    // the index is a level or two deeper
-    expect(await touched()).toBeLessThanOrEqual(few + 6)
+    await touched()
+    // the index is a level or two deeper at each of the claim's looks into it; reading them would be a thousand pages
+    expect(await touched()).toBeLessThanOrEqual(few + 60)
     await client.query('DELETE FROM pawl.ready WHERE position > 1000000')
     client.release()
   })
