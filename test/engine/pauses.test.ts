@@ -177,7 +177,9 @@ describe('a pause', () => {
       knownLanes: [],
     })
     // which plan is chosen is test/cost's question; beside three runs a scan would be a fair choice
-    await client.query(`SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; PREPARE claiming AS ${statement.text}`)
+    await client.query(
+      `SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; PREPARE claiming AS ${statement.text}`,
+    )
     const touched = async () => {
       await client.query('BEGIN')
       const { buffers, scanned } = await measure(client, 'claiming', statement)
