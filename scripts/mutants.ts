@@ -7,14 +7,8 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSyn
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { GUARDS } from './guards/all.ts'
 import type { Guard } from './guards/guard.ts'
-import { GUARDS_OF_ADMISSION } from './guards/of-admission.ts'
-import { GUARDS_OF_OPERATING } from './guards/of-operating.ts'
-import { GUARDS_OF_OUTCOMES } from './guards/of-outcomes.ts'
-import { GUARDS_OF_RACES } from './guards/of-races.ts'
-import { GUARDS_OF_TOPICS } from './guards/of-topics.ts'
-import { GUARDS_OF_TRANSACTIONS } from './guards/of-transactions.ts'
-import { GUARDS_OF_VALUES } from './guards/of-values.ts'
 
 interface Verdict {
   readonly guard: Guard
@@ -23,16 +17,7 @@ interface Verdict {
 
 const root = fileURLToPath(new URL('../', import.meta.url))
 const words = process.argv.slice(2)
-const all = [
-  GUARDS_OF_ADMISSION,
-  GUARDS_OF_OUTCOMES,
-  GUARDS_OF_RACES,
-  GUARDS_OF_VALUES,
-  GUARDS_OF_OPERATING,
-  GUARDS_OF_TOPICS,
-  GUARDS_OF_TRANSACTIONS,
-]
-const guards = all.flat().filter(({ guard, file, test }) => words.every((word) => `${guard} ${file} ${test}`.includes(word)))
+const guards = GUARDS.filter(({ guard, file, test }) => words.every((word) => `${guard} ${file} ${test}`.includes(word)))
 
 /** The files of the repository, those not yet committed too. */
 function copyTree(): string {

@@ -125,8 +125,8 @@ export const GUARDS_OF_RACES: readonly Guard[] = [
   {
     guard: 'a run that ends leaves the window',
     file: END,
-    find: "    WHERE b.status = 'pending'))\n",
-    replace: '    WHERE false))\n',
+    find: "outOfWindow(s, 'before', `x.status = 'pending'`)",
+    replace: "outOfWindow(s, 'before', 'false')",
     test: RACES_OF_CANCEL,
     name: 'a cancellation and a claim at the same time',
   },
@@ -241,8 +241,8 @@ export const GUARDS_OF_RACES: readonly Guard[] = [
   {
     guard: 'an heir that was passed over is handed over late',
     file: 'src/db/late-handover.ts',
-    find: '  if (gates.size === 0) return\n',
-    replace: '  if (gates.size >= 0) return\n',
+    find: '  await passOnRoom(context, [...gates]).catch(() => {})\n',
+    replace: '',
     test: T05,
     name: 'a release commits at once although the row of the heir is locked',
   },
@@ -257,8 +257,8 @@ export const GUARDS_OF_RACES: readonly Guard[] = [
   {
     guard: 'upkeep hands over what was left',
     file: 'src/db/upkeep.ts',
-    find: 'if (blocked.length > 0)',
-    replace: 'if (blocked.length > 1_000_000)',
+    find: '  await handOverBlocked(context, blocked)\n',
+    replace: '',
     test: T05,
     name: 'handed the key by the upkeep when the releasing process is gone',
   },

@@ -65,9 +65,9 @@ export const GUARDS_OF_VALUES: readonly Guard[] = [
   },
   {
     guard: 'a rescued run goes where runs are taken alone',
-    file: KEEP,
-    find: 'SELECT -x.lane_id, x.priority',
-    replace: 'SELECT x.lane_id, x.priority',
+    file: 'src/db/statements/window.ts',
+    find: ' > 0 THEN -',
+    replace: ' > 0 THEN ',
     test: T13,
     name: 'after a loss among others each of them is claimed alone',
   },

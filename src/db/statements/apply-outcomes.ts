@@ -1,5 +1,6 @@
 import { CUT_WAIT } from './end-runs.ts'
 import { defineStatement, kindsOf } from './statement.ts'
+import { intoWindow } from './window.ts'
 
 /** One committed transition of a claimed run each. Arrays of the same length; a shorter or empty one means null for the rest. */
 export interface ApplyOutcomesParams {
@@ -104,8 +105,7 @@ recorded AS (
   FROM applied a
 ),
 windowed AS (
-  INSERT INTO ${s}.ready (lane_id, priority, available_at, position, run_id)
-  SELECT CASE WHEN a.losses > 0 THEN -a.lane_id ELSE a.lane_id END, a.priority, a.available_at, a.position, a.id FROM applied a WHERE a.due
+  ${intoWindow(s, 'applied', 'x.due')}
 ),
 told AS (
   INSERT INTO ${s}.outbox (created_at, environment_id, tenant, kind, subject)

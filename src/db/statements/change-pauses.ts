@@ -1,4 +1,5 @@
 import { CLOCK, defineStatement, epochMs } from './statement.ts'
+import { intoWindow, outOfWindow } from './window.ts'
 
 export interface PauseParams {
   readonly now: string | null
@@ -134,14 +135,7 @@ held AS (
   RETURNING r.hold, r.hold_detail
 ),
 left_window AS (
-  DELETE FROM ${s}.ready y WHERE y.ctid = ANY (ARRAY(
-    SELECT x.place FROM before b CROSS JOIN LATERAL (
-      SELECT w.ctid AS place FROM ${s}.ready w
-      WHERE w.lane_id = CASE WHEN b.losses > 0 THEN -b.lane_id ELSE b.lane_id END AND w.priority = b.priority AND w.available_at = b.available_at AND w.position = b.position
-        AND w.run_id = b.id
-      LIMIT 1
-    ) x
-    WHERE b.status = 'pending' AND b.hold IS NULL))
+  ${outOfWindow(s, 'before', `x.status = 'pending' AND x.hold IS NULL`)}
 )
 SELECT b.status, b.gates, coalesce(h.hold, b.hold) AS hold, coalesce(h.hold_detail, b.hold_detail) AS hold_detail,
   CASE WHEN h.hold IS NOT NULL THEN 'paused' WHEN b.status IN ('completed', 'failed', 'cancelled', 'discarded') THEN 'already_ended'
@@ -164,9 +158,7 @@ freed AS (
   RETURNING r.id, r.status, r.timer_at, r.blocked_on, r.lane_id, r.losses, r.priority, r.available_at, r.position
 ),
 windowed AS (
-  INSERT INTO ${s}.ready (lane_id, priority, available_at, position, run_id)
-  SELECT CASE WHEN f.losses > 0 THEN -f.lane_id ELSE f.lane_id END, f.priority, f.available_at, f.position, f.id
-  FROM freed f WHERE f.status = 'pending' AND f.timer_at IS NULL AND f.blocked_on IS NULL
+  ${intoWindow(s, 'freed', `x.status = 'pending' AND x.timer_at IS NULL AND x.blocked_on IS NULL`)}
   ON CONFLICT DO NOTHING
 )
 SELECT b.status, NULL::text AS hold, NULL::jsonb AS hold_detail,

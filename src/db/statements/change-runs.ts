@@ -1,5 +1,6 @@
 import { CUT_WAIT } from './end-runs.ts'
 import { CLOCK, defineStatement } from './statement.ts'
+import { intoWindow } from './window.ts'
 
 export interface OneRunParams {
   readonly now: string | null
@@ -80,15 +81,14 @@ retried AS (
   FROM clock, before b
   WHERE r.id = b.id AND r.status IN ('failed', 'cancelled', 'discarded') AND r.hold_detail IS DISTINCT FROM ${CUT_WAIT} AND b.is_ours
     AND ($5::int IS NULL OR $5::int > r.max_attempts)
-  RETURNING r.id, r.seq, r.visit, r.step, r.lane_id, r.priority, r.available_at, r.position, r.updated_at
+  RETURNING r.id, r.seq, r.visit, r.step, r.lane_id, r.losses, r.priority, r.available_at, r.position, r.updated_at
 ),
 recorded AS (
   INSERT INTO ${s}.history (run_id, seq, visit, attempt, claimed_by, started_at, finished_at, step, outcome)
   SELECT x.id, x.seq, x.visit - 1, 0, NULL, x.updated_at, x.updated_at, x.step, 'retried' FROM retried x
 ),
 windowed AS (
-  INSERT INTO ${s}.ready (lane_id, priority, available_at, position, run_id)
-  SELECT x.lane_id, x.priority, x.available_at, x.position, x.id FROM retried x
+  ${intoWindow(s, 'retried', 'true')}
   ON CONFLICT DO NOTHING
 )
 SELECT b.id, b.status, b.holder, b.is_ours, b.max_attempts, EXISTS (SELECT FROM retried) AS retried FROM before b

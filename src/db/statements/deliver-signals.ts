@@ -1,4 +1,5 @@
 import { CLOCK, defineStatement } from './statement.ts'
+import { intoWindow } from './window.ts'
 
 export interface DeliverSignalParams {
   readonly now: string | null
@@ -71,9 +72,7 @@ woken AS (
   RETURNING r.id, t.wakes AS woke, r.lane_id, r.losses, r.priority, r.available_at, r.position, r.hold
 ),
 windowed AS (
-  INSERT INTO ${s}.ready (lane_id, priority, available_at, position, run_id)
-  SELECT CASE WHEN w.losses > 0 THEN -w.lane_id ELSE w.lane_id END, w.priority, w.available_at, w.position, w.id
-  FROM woken w WHERE w.woke AND w.hold IS NULL
+  ${intoWindow(s, 'woken', 'x.woke AND x.hold IS NULL')}
   ON CONFLICT DO NOTHING
 )
 SELECT coalesce(i.id, x.id)::text AS signal_id, coalesce(i.run_id, x.run_id) AS run_id, (SELECT count(*)::int FROM addressed) AS addressed,

@@ -4,6 +4,7 @@
  * nobody works on. A running one ends at its flush, or at its rescue; an uncertain one keeps the request beside its evidence.
  */
 import { CLOCK, defineStatement } from './statement.ts'
+import { outOfWindow } from './window.ts'
 
 /** On a run that was cancelled in a wait: there is no step to start again with. */
 export const CUT_WAIT = `'{"cancelledIn": "waiting"}'::jsonb`
@@ -115,14 +116,7 @@ recorded AS (
   SELECT e.id, e.seq, e.visit, e.failures + e.losses, NULL, e.updated_at, e.updated_at, e.step, 'cancel', e.error FROM ended e
 ),
 left_window AS (
-  DELETE FROM ${s}.ready y WHERE y.ctid = ANY (ARRAY(
-    SELECT x.place FROM before b CROSS JOIN LATERAL (
-      SELECT w.ctid AS place FROM ${s}.ready w
-      WHERE w.lane_id = CASE WHEN b.losses > 0 THEN -b.lane_id ELSE b.lane_id END AND w.priority = b.priority AND w.available_at = b.available_at AND w.position = b.position
-        AND w.run_id = b.id
-      LIMIT 1
-    ) x
-    WHERE b.status = 'pending'))
+  ${outOfWindow(s, 'before', `x.status = 'pending'`)}
 )
 SELECT b.id, b.gates FROM before b
 `,

@@ -1,6 +1,7 @@
 /** Emitting, and telling those who wait: of an event, or of the end of a run. */
 import { CLOCK, defineStatement } from './statement.ts'
 import { endDedup, endOfRun, eventDedup } from './topics.ts'
+import { intoWindow } from './window.ts'
 
 export interface WriteEventParams {
   readonly now: string | null
@@ -148,9 +149,7 @@ woken AS (
   RETURNING r.id, r.lane_id, r.losses, r.priority, r.available_at, r.position, r.hold, w.wakes
 ),
 windowed AS (
-  INSERT INTO ${s}.ready (lane_id, priority, available_at, position, run_id)
-  SELECT CASE WHEN w.losses > 0 THEN -w.lane_id ELSE w.lane_id END, w.priority, w.available_at, w.position, w.id
-  FROM woken w WHERE w.wakes AND w.hold IS NULL
+  ${intoWindow(s, 'woken', 'x.wakes AND x.hold IS NULL')}
   ON CONFLICT DO NOTHING
 ),
 unregistered AS (

@@ -1,4 +1,5 @@
 import { CLOCK, defineStatement, epochMs } from './statement.ts'
+import { windowLane } from './window.ts'
 
 export interface ExplainRunParams {
   readonly now: string | null
@@ -51,7 +52,7 @@ const ahead = (
 ) => `CASE WHEN r.status = 'pending' AND r.timer_at IS NULL AND r.blocked_on IS NULL AND r.hold IS NULL THEN (
     SELECT count(*)::int FROM (
       SELECT FROM ${s}.ready y
-      WHERE y.lane_id = CASE WHEN r.losses > 0 THEN -r.lane_id ELSE r.lane_id END AND (y.priority, y.available_at, y.position) < (r.priority, r.available_at, r.position)
+      WHERE y.lane_id = ${windowLane('r')} AND (y.priority, y.available_at, y.position) < (r.priority, r.available_at, r.position)
       ORDER BY y.priority, y.available_at, y.position LIMIT ${MAX_AHEAD}
     ) x) END`
 

@@ -13,6 +13,7 @@ import {
 } from './gate-arithmetic.ts'
 import { type SettledParams, settled } from './settle-outcomes.ts'
 import { defineStatement } from './statement.ts'
+import { intoWindow } from './window.ts'
 
 export interface MintGatesParams {
   readonly environment: string
@@ -159,8 +160,7 @@ freed AS (
   RETURNING r.id, r.lane_id, r.losses, r.priority, r.available_at, r.position, r.hold, r.status
 ),
 windowed AS (
-  INSERT INTO ${s}.ready (lane_id, priority, available_at, position, run_id)
-  SELECT CASE WHEN f.losses > 0 THEN -f.lane_id ELSE f.lane_id END, f.priority, f.available_at, f.position, f.id FROM freed f WHERE f.hold IS NULL AND f.status = 'pending'
+  ${intoWindow(s, 'freed', `x.hold IS NULL AND x.status = 'pending'`)}
   ON CONFLICT DO NOTHING
 )`
 

@@ -1,5 +1,6 @@
 import { EARLIER } from './resolve-run.ts'
 import { CLOCK, defineStatement, instantText } from './statement.ts'
+import { intoWindow } from './window.ts'
 
 export interface ExtendClaimsParams {
   readonly now: string | null
@@ -132,9 +133,7 @@ recorded AS (
     CASE WHEN x.status = 'uncertain' THEN 'uncertain' ELSE 'lost' END, CASE WHEN x.status = 'uncertain' THEN x.error END FROM rescued x JOIN held h ON h.id = x.id
 ),
 windowed AS (
-  INSERT INTO ${s}.ready (lane_id, priority, available_at, position, run_id)
-  SELECT -x.lane_id, x.priority, x.available_at, x.position, x.id FROM rescued x
-  WHERE x.status = 'pending' AND x.hold IS NULL AND x.timer_at IS NULL AND x.cancel_requested_at IS NULL
+  ${intoWindow(s, 'rescued', `x.status = 'pending' AND x.hold IS NULL AND x.timer_at IS NULL AND x.cancel_requested_at IS NULL`)}
   ON CONFLICT DO NOTHING
 ),
 freed AS (

@@ -1,6 +1,7 @@
 /** What a spawn does to a run that is there and has not started: gives it another start, or puts its input into it. */
 import { admissions, type ReadAdmissionsParams, unstarted } from './admit-runs.ts'
 import { defineStatement } from './statement.ts'
+import { intoWindow, outOfWindow } from './window.ts'
 
 export interface LockOccupantsParams {
   readonly environment: string
@@ -77,7 +78,7 @@ open AS MATERIALIZED (
 ),
 seen AS MATERIALIZED (SELECT r.id, r.ctid AS place FROM ${s}.runs r WHERE r.id = ANY (ARRAY(SELECT o.run_id FROM open o))),
 held AS MATERIALIZED (
-  SELECT r.id, r.ctid AS place, r.lane_id, r.priority, r.available_at, r.timer_at, r.position, r.created_at, r.hold, r.blocked_on, r.gates AS stood_before, r.payload_bytes,
+  SELECT r.id, r.ctid AS place, r.lane_id, r.losses, r.priority, r.available_at, r.timer_at, r.position, r.created_at, r.hold, r.blocked_on, r.gates AS stood_before, r.payload_bytes,
     CASE WHEN (SELECT bool_or(o.mode = 'batch') FROM open o WHERE o.run_id = r.id) THEN jsonb_array_length(r.input) END AS items
   FROM ${s}.runs r
   WHERE r.id = ANY (ARRAY(SELECT x.id FROM seen x)) AND ${unstarted('r')}
@@ -134,17 +135,15 @@ updated AS (
   RETURNING r.id
 ),
 left_window AS (
-  DELETE FROM ${s}.ready y WHERE y.ctid = ANY (ARRAY(
-    SELECT x.place FROM moves m CROSS JOIN LATERAL (
-      SELECT q.ctid AS place FROM ${s}.ready q
-      WHERE q.lane_id = m.lane_id AND q.priority = m.priority AND q.available_at = m.available_at AND q.position = m.position AND q.run_id = m.id LIMIT 1
-    ) x
-    WHERE m.was_ready AND m.new_timer_at IS NOT NULL))
+  ${outOfWindow(s, 'moves', 'x.was_ready AND x.new_timer_at IS NOT NULL')}
 ),
 windowed AS (
-  INSERT INTO ${s}.ready (lane_id, priority, available_at, position, run_id)
-  SELECT m.lane_id, m.priority, m.new_available_at, m.position, m.id FROM moves m
-  WHERE NOT m.was_ready AND m.new_timer_at IS NULL AND m.new_blocked_on IS NULL AND m.hold IS NULL
+  ${intoWindow(
+    s,
+    `(SELECT m.id, m.lane_id, m.losses, m.priority, m.position, m.new_available_at AS available_at,
+    NOT m.was_ready AND m.new_timer_at IS NULL AND m.new_blocked_on IS NULL AND m.hold IS NULL AS comes FROM moves m)`,
+    'x.comes',
+  )}
   ON CONFLICT DO NOTHING
 ),
 closed AS (

@@ -1,4 +1,5 @@
 import { defineStatement } from './statement.ts'
+import { intoWindow } from './window.ts'
 
 export interface PromoteDueParams {
   readonly now: string | null
@@ -28,8 +29,7 @@ WITH promoted AS (
   RETURNING r.id, r.lane_id, r.losses, r.priority, r.available_at, r.position, r.hold
 ),
 windowed AS (
-  INSERT INTO ${s}.ready (lane_id, priority, available_at, position, run_id)
-  SELECT CASE WHEN p.losses > 0 THEN -p.lane_id ELSE p.lane_id END, p.priority, p.available_at, p.position, p.id FROM promoted p WHERE p.hold IS NULL
+  ${intoWindow(s, 'promoted', 'x.hold IS NULL')}
 )
 SELECT count(*)::int AS promoted FROM promoted
 `,

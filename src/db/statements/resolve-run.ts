@@ -1,6 +1,7 @@
 /** Uncertain runs: how they come to be so by their handler, and how a person resolves them. */
 import type { OneRunParams } from './change-runs.ts'
 import { CLOCK, defineStatement, instantText } from './statement.ts'
+import { intoWindow } from './window.ts'
 
 /** What was known and decided before, when a run (`r`) is uncertain once more: kept, so that a decision is known by its id for good. */
 export const EARLIER = `CASE WHEN r.uncertainty IS NULL THEN '{}'::jsonb
@@ -76,8 +77,7 @@ recorded AS (
   SELECT x.id, x.seq, x.visit, x.failures + x.losses, NULL, x.updated_at, x.updated_at, x.step, 'resolved', CASE WHEN x.status = 'failed' THEN x.error END FROM resolved x
 ),
 windowed AS (
-  INSERT INTO ${s}.ready (lane_id, priority, available_at, position, run_id)
-  SELECT CASE WHEN x.losses > 0 THEN -x.lane_id ELSE x.lane_id END, x.priority, x.available_at, x.position, x.id FROM resolved x WHERE x.status = 'pending' AND x.hold IS NULL
+  ${intoWindow(s, 'resolved', `x.status = 'pending' AND x.hold IS NULL`)}
   ON CONFLICT DO NOTHING
 )
 SELECT b.id, coalesce((SELECT x.status FROM resolved x), b.status) AS status, b.cancel_requested, EXISTS (SELECT FROM resolved) AS resolved,

@@ -3,6 +3,7 @@
  * the history row that was written with them (`xmin` is ours), so a resend after a lost reply changes nothing twice.
  */
 import { CLOCK, defineStatement } from './statement.ts'
+import { intoWindow } from './window.ts'
 
 export interface SettledParams {
   /** The runs whose outcomes were applied in this batch. */
@@ -60,8 +61,7 @@ updated AS (
   WHERE r.id = p.id
   RETURNING r.id, r.status, r.lane_id, r.losses, r.priority, r.available_at, r.position, r.hold
 )
-INSERT INTO ${s}.ready (lane_id, priority, available_at, position, run_id)
-SELECT CASE WHEN u.losses > 0 THEN -u.lane_id ELSE u.lane_id END, u.priority, u.available_at, u.position, u.id FROM updated u WHERE u.status = 'pending' AND u.hold IS NULL
+${intoWindow(s, 'updated', `x.status = 'pending' AND x.hold IS NULL`)}
 ON CONFLICT DO NOTHING
 `,
   (p) => [p.now, p.ids, p.needs, p.failFasts, p.cancelsStragglers],
@@ -99,8 +99,7 @@ credited AS (
   WHERE p.id = e.parent_id AND p.join_seq = e.parent_join_seq AND p.status = 'waiting' AND p.join_remaining IS NOT NULL
   RETURNING p.id, p.status, p.lane_id, p.losses, p.priority, p.available_at, p.position, p.hold
 )
-INSERT INTO ${s}.ready (lane_id, priority, available_at, position, run_id)
-SELECT CASE WHEN c.losses > 0 THEN -c.lane_id ELSE c.lane_id END, c.priority, c.available_at, c.position, c.id FROM credited c WHERE c.status = 'pending' AND c.hold IS NULL
+${intoWindow(s, 'credited', `x.status = 'pending' AND x.hold IS NULL`)}
 ON CONFLICT DO NOTHING
 `,
   (p) => [p.now, p.ids],
@@ -161,8 +160,7 @@ woken AS (
         AND NOT EXISTS (SELECT FROM unnest($3::uuid[], $4::bigint[]) AS x(run_id, signal_id) WHERE x.run_id = r.id AND x.signal_id = g.id))
   RETURNING r.id, r.lane_id, r.losses, r.priority, r.available_at, r.position, r.hold
 )
-INSERT INTO ${s}.ready (lane_id, priority, available_at, position, run_id)
-SELECT CASE WHEN w.losses > 0 THEN -w.lane_id ELSE w.lane_id END, w.priority, w.available_at, w.position, w.id FROM woken w WHERE w.hold IS NULL
+${intoWindow(s, 'woken', 'x.hold IS NULL')}
 ON CONFLICT DO NOTHING
 `,
   (p) => [p.now, p.ids, p.shownRunIds, p.shownSignalIds],
