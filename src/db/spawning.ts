@@ -57,7 +57,7 @@ export function statementsForNewLanes(context: StoreContext, lanes: readonly Omi
   const fresh = lanes.filter((lane) => !context.lanes.knows(lane))
   if (fresh.length === 0) return []
   return [
-    ensureEnvironment(context.schema, { environment: context.environment }),
+    ensureEnvironment(context.schema, { environment: context.environment, makesLanes: true }),
     ensureLanes(context.schema, toLanesParams(context.environment, fresh)),
   ]
 }

@@ -12,10 +12,10 @@ export interface LanesParams {
 }
 
 /**
- * Makes the environment when it is new, and answers which database this is. Whoever makes lanes then holds off, to its commit, those who
- * pause: a lane made meanwhile would miss the pause.
+ * Makes the environment when it is new, and answers which database this is. Whoever makes lanes next (`makesLanes`) holds off, to its
+ * commit, those who pause: a lane made meanwhile would miss the pause.
  */
-export const ensureEnvironment = defineStatement<{ readonly environment: string }>(
+export const ensureEnvironment = defineStatement<{ readonly environment: string; readonly makesLanes?: true }>(
   'ensure_environment',
   (s) => `
 WITH made AS (
@@ -23,10 +23,10 @@ WITH made AS (
   SELECT $1::text WHERE NOT EXISTS (SELECT FROM ${s}.environments WHERE name = $1::text)
   ON CONFLICT DO NOTHING
 )
-SELECT ${PLACE} AS place, pg_advisory_xact_lock_shared(${PAUSE_LOCK_CLASS}, hashtext($1::text)) IS NULL AS locked
+SELECT ${PLACE} AS place, CASE WHEN $2::boolean THEN pg_advisory_xact_lock_shared(${PAUSE_LOCK_CLASS}, hashtext($1::text)) IS NULL END AS locked
 FROM ${s}.meta m
 `,
-  (p) => [p.environment],
+  (p) => [p.environment, p.makesLanes ?? false],
 )
 
 /** Makes the lanes that are new, after `ensureEnvironment`. A lane of a paused queue or definition begins paused. */
