@@ -13,7 +13,7 @@ export const GUARDS_OF_TRANSACTIONS: readonly Guard[] = [
     find: 'coalesce(r.nonce = $2::uuid, false) AS own_is_new',
     replace: 'coalesce(r.xmin = pg_current_xact_id()::xid, false) AS own_is_new',
     test: TRANSACTIONS,
-    name: 'over node-postgres a rolled back savepoint takes what was in it',
+    name: 'a rolled back savepoint takes what was in it',
   },
   {
     guard: 'nothing is admitted above READ COMMITTED',
@@ -21,7 +21,7 @@ export const GUARDS_OF_TRANSACTIONS: readonly Guard[] = [
     find: "current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted')",
     replace: 'false',
     test: TRANSACTIONS,
-    name: 'over node-postgres REPEATABLE READ is refused by name',
+    name: 'REPEATABLE READ is refused by name',
   },
   {
     guard: 'a transaction of another installation is refused',

@@ -212,7 +212,10 @@ function gates(context: StoreContext, outcomes: readonly CommittedOutcome[], ids
   )
   if (held.length === 0 && changes.length === 0) return []
   const { schema, environment } = context
-  const keeping = outcomes.filter(({ slots }) => slots === 'keep').map(({ run }) => run.id)
+  // one that is given back unstarted goes on keeping what it had kept: this claim has charged nothing for it
+  const keeping = outcomes
+    .filter(({ slots, kind, run }) => slots === 'keep' || (kind === 'release' && run.heldGates.length > 0))
+    .map(({ run }) => run.id)
   const wanted = changes.flatMap((change) => change.gates ?? [])
   return [
     ...(wanted.length > 0 ? [mintGates(schema, { environment, gates: wanted })] : []),

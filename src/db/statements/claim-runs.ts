@@ -124,7 +124,7 @@ claimed AS (
   UPDATE ${s}.runs c
   SET status = 'running', seq = c.seq + 1, claimed_by = $3::uuid, updated_at = coalesce($1::timestamptz, now())${gated ? `, held_gates = NULL, gate_shards = ${SHARDS_TAKEN}` : ''}
   WHERE c.ctid = ANY (ARRAY(SELECT f.place FROM fitting f WHERE f.gates IS NULL${gated ? ' OR f.id IN (SELECT v.id FROM verdicts v WHERE v.admitted)' : ''})) AND c.status = 'pending'
-  RETURNING ${claimedColumns(s, '$12', '$13')}
+  RETURNING ${gated ? claimedColumns(s, '$12', '$13', '(SELECT array_agg(w.gate) FROM wanted w WHERE w.id = c.id AND w.kept)') : claimedColumns(s, '$12', '$13')}
 ),
 leased AS (
   INSERT INTO ${s}.claims (id, environment_id, lease_until, alone, run_ids)
