@@ -103,7 +103,8 @@ TABLE pawl.meta (
   product text NOT NULL DEFAULT 'pawl'::text,
   schema_version integer NOT NULL,
   min_build integer NOT NULL,
-  installation uuid NOT NULL DEFAULT gen_random_uuid()
+  installation uuid NOT NULL DEFAULT gen_random_uuid(),
+  partitioned_by text
 )
 TABLE pawl.outbox (
   id bigint NOT NULL IDENTITY ALWAYS,

@@ -165,9 +165,9 @@ export const GUARDS_OF_RACES: readonly Guard[] = [
   },
   {
     guard: 'a claim writes rows where it locked them',
-    file: CLAIM,
-    find: 'WHERE c.ctid = ANY (ARRAY(SELECT f.place FROM fitting f',
-    replace: 'WHERE c.id = ANY (ARRAY(SELECT f.id FROM fitting f',
+    file: statements('places'),
+    find: `\${row}.ctid = ANY (ARRAY(SELECT f.place FROM \${from} f\${which})) AND ((\${row}.ctid, \${row}.id) IN (SELECT f.place, f.id FROM \${from} f\${which})) IS TRUE`,
+    replace: `\${row}.id = ANY (ARRAY(SELECT f.id FROM \${from} f\${which}))`,
     test: T03,
     name: 'a run that was taken, run and put off after the snapshot',
   },

@@ -183,7 +183,7 @@ export const GUARDS_OF_VALUES: readonly Guard[] = [
   // trap 22
   ...(
     [
-      [statements('promote-due'), '    LIMIT (SELECT $3::int)\n', 'no more becomes due at once than the bound'],
+      [statements('promote-due'), '  LIMIT (SELECT $3::int)\n', 'no more becomes due at once than the bound'],
       [KEEP, '  LIMIT (SELECT $3::int)\n  FOR NO KEY UPDATE OF r SKIP LOCKED', 'no more runs are rescued at once than the bound'],
       [UPKEEP, 'ORDER BY r.created_at, r.position LIMIT (SELECT n FROM share)', 'no more ended runs are deleted at once'],
       [UPKEEP, 'ORDER BY t.expires_at LIMIT (SELECT $3::int) FOR UPDATE OF t', 'no more expired receipts are deleted at once'],

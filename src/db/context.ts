@@ -76,6 +76,9 @@ export function learnPlace(lanes: LaneMemory, statements: readonly Statement[], 
 /** Times a batch is sent when its reply was lost: what it writes is guarded, so sending it again is safe. */
 const SENDS_AFTER_LOST_REPLY = 3
 
+/** The primary key of the runs, or of one partition of them. */
+const RUNS_KEY = /^runs_(\w+_)?pkey$/
+
 /** The server refuses the statements for what they are, and would have refused them the time before: data, constraints, limits, names. */
 const REFUSED_FOR_GOOD = /^(22|23|42|54|3F)/
 
@@ -95,7 +98,7 @@ export async function sendRepeatable(
       if (!(error instanceof DatabaseError)) throw error
       isLost ||= error.fate === 'lost'
       // a resend that met its own first attempt, still under way, waited for it and was refused; sent again it finds what that wrote
-      const metItself = isLost && error.sqlstate === '23505' && error.constraint === 'runs_pkey'
+      const metItself = isLost && error.sqlstate === '23505' && RUNS_KEY.test(error.constraint ?? '')
       const isSettled = error.fate === 'refused' && REFUSED_FOR_GOOD.test(error.sqlstate ?? '') && !metItself
       if (!isLost || isSettled) throw error
       if (sent >= SENDS_AFTER_LOST_REPLY) throw error.fate === 'lost' ? error : asLost(error)

@@ -44,6 +44,8 @@ export const meta = pawl.table(
     minBuild: integer('min_build').notNull(),
     /** Tells one installation from another: a caller's transaction may be one of another database. */
     installation: uuid('installation').notNull().default(sql`gen_random_uuid()`),
+    /** `day`, `week`, `month`: runs, history and signals are partitioned by such periods of the run's id, and ended runs go with their partition. Null: plain tables. */
+    partitionedBy: text('partitioned_by'),
   },
   (t) => [check('meta_one_row', sql`${t.singleton}`)],
 )

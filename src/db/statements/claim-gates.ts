@@ -26,7 +26,7 @@ wanted AS MATERIALIZED (
   SELECT f.id, f.turn, g.gate, g.n, coalesce(r.gate_units[g.n], 1) AS units, coalesce(g.gate = ANY (r.held_gates), false) AS kept, coalesce(r.gate_shards[g.n], 0) AS kept_shard,
     r.priority, r.available_at, r.position
   FROM fitting f
-  CROSS JOIN LATERAL (SELECT x.gates, x.gate_units, x.held_gates, x.gate_shards, x.priority, x.available_at, x.position FROM ${s}.runs x WHERE x.ctid = f.place LIMIT 1) r
+  CROSS JOIN LATERAL (SELECT x.gates, x.gate_units, x.held_gates, x.gate_shards, x.priority, x.available_at, x.position FROM ${s}.runs x WHERE x.ctid = f.place AND x.id = f.id LIMIT 1) r
   CROSS JOIN LATERAL unnest(r.gates) WITH ORDINALITY AS g(gate, n)
   WHERE cardinality(f.gates) BETWEEN 1 AND 1000000
 ),

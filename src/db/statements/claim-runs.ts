@@ -1,5 +1,6 @@
 import { admitting, debiting, SHARDS_TAKEN } from './claim-gates.ts'
 import { claimedColumns } from './claimed-columns.ts'
+import { atPlaces } from './places.ts'
 import { defineStatement } from './statement.ts'
 
 export interface ClaimRunsParams {
@@ -123,7 +124,7 @@ ${gated ? `${admitting(s)},` : ''}
 claimed AS (
   UPDATE ${s}.runs c
   SET status = 'running', seq = c.seq + 1, claimed_by = $3::uuid, updated_at = coalesce($1::timestamptz, now())${gated ? `, held_gates = NULL, gate_shards = ${SHARDS_TAKEN}` : ''}
-  WHERE c.ctid = ANY (ARRAY(SELECT f.place FROM fitting f WHERE f.gates IS NULL${gated ? ' OR f.id IN (SELECT v.id FROM verdicts v WHERE v.admitted)' : ''})) AND c.status = 'pending'
+  WHERE ${atPlaces('c', 'fitting', gated ? 'f.gates IS NULL OR f.id IN (SELECT v.id FROM verdicts v WHERE v.admitted)' : 'f.gates IS NULL')} AND c.status = 'pending'
   RETURNING ${gated ? claimedColumns(s, '$12', '$13', '(SELECT array_agg(w.gate) FROM wanted w WHERE w.id = c.id AND w.kept)') : claimedColumns(s, '$12', '$13')}
 ),
 leased AS (

@@ -124,7 +124,7 @@ rescued AS (
         'evidence', jsonb_build_object('startedAt', ${instantText('h.since')}, 'leaseUntil', ${instantText('h.lease_until')}, 'claim', h.claim_id)) || ${EARLIER}
         ELSE r.uncertainty END
   FROM clock, given h
-  WHERE r.ctid = ANY (ARRAY(SELECT x.place FROM given x)) AND h.id = r.id AND r.status = 'running'
+  WHERE r.ctid = ANY (ARRAY(SELECT x.place FROM given x)) AND h.place = r.ctid AND h.id = r.id AND r.status = 'running'
   RETURNING r.id, r.seq, r.visit, r.failures, r.losses, r.step, r.gates, r.gate_units, r.gate_shards, r.environment_id, r.lane_id, r.priority, r.available_at, r.position, r.hold, r.timer_at, r.cancel_requested_at, r.updated_at, r.status, r.error
 ),
 recorded AS (

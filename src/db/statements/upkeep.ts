@@ -1,3 +1,5 @@
+import { graceOf } from '../periods.ts'
+import { atPlaces } from './places.ts'
 import { CLOCK, defineStatement } from './statement.ts'
 
 export interface UpkeepParams {
@@ -53,11 +55,15 @@ const LANES_PER_PASS = 50
  * looked at longest ago, each from where the last pass came to: ended runs need no index of their own, so finishing one stays cheap,
  * and runs that live long are passed over once a round, not once a pass. Spared: children whose parent has not yet committed the step
  * that reads them, and runs whose end somebody waits for and has not been told. `more`: a lane was not walked to its end.
+ *
+ * Where tables are partitioned, runs go with their partition (`partitions.ts`): only those are deleted that are over for so long that something
+ * else must be keeping it.
  */
 export const pruneEnded = defineStatement<UpkeepParams & { readonly minRetentionSeconds: number }>(
   'prune_ended',
   (s) => `
 WITH ${CLOCK},
+horizon AS (SELECT clock.at - ${graceOf(s)} AS before FROM clock),
 picked AS MATERIALIZED (
   SELECT l.id, l.prune_cursor_at, l.prune_cursor_position FROM ${s}.lanes l
   WHERE l.environment_id = (SELECT id FROM ${s}.environments WHERE name = $2::text)
@@ -68,21 +74,21 @@ examined AS MATERIALIZED (
   SELECT x.* FROM picked p
   CROSS JOIN LATERAL (
     SELECT r.id, r.lane_id, r.created_at, r.position,
-      r.finished_at + make_interval(secs => CASE WHEN r.status = 'completed' THEN r.retention_seconds ELSE r.failed_retention_seconds END) <= (SELECT at FROM clock) AS over
+      r.finished_at + make_interval(secs => CASE WHEN r.status = 'completed' THEN r.retention_seconds ELSE r.failed_retention_seconds END) <= (SELECT before FROM horizon) AS over
     FROM ${s}.runs r
-    WHERE r.lane_id = p.id AND r.created_at <= (SELECT at FROM clock) - make_interval(secs => $4::float8)
+    WHERE r.lane_id = p.id AND r.created_at <= (SELECT before FROM horizon) - make_interval(secs => $4::float8)
       AND (r.created_at, r.position) > (coalesce(p.prune_cursor_at, '-infinity'), coalesce(p.prune_cursor_position, 0))
     ORDER BY r.created_at, r.position LIMIT (SELECT n FROM share)
   ) x
 ),
 doomed AS MATERIALIZED (
-  SELECT r.ctid AS place FROM ${s}.runs r
+  SELECT r.ctid AS place, r.id FROM ${s}.runs r
   WHERE r.id = ANY (ARRAY(SELECT x.id FROM examined x WHERE x.over)) AND r.finished_at IS NOT NULL AND NOT r.awaited
     AND NOT EXISTS (
       SELECT FROM ${s}.runs p WHERE p.id = r.parent_id AND p.join_seq = r.parent_join_seq AND p.status NOT IN ('completed', 'failed', 'cancelled', 'discarded'))
   FOR UPDATE OF r SKIP LOCKED
 ),
-gone AS (DELETE FROM ${s}.runs r WHERE r.ctid = ANY (ARRAY(SELECT d.place FROM doomed d)) AND r.finished_at IS NOT NULL RETURNING r.id),
+gone AS (DELETE FROM ${s}.runs r WHERE ${atPlaces('r', 'doomed')} AND r.finished_at IS NOT NULL RETURNING r.id),
 no_history AS (DELETE FROM ${s}.history h WHERE h.run_id = ANY (ARRAY(SELECT g.id FROM gone g))),
 no_signals AS (DELETE FROM ${s}.signals x WHERE x.run_id = ANY (ARRAY(SELECT g.id FROM gone g))),
 no_waits AS (DELETE FROM ${s}.event_waits x WHERE x.run_id = ANY (ARRAY(SELECT g.id FROM gone g))),

@@ -1,0 +1,1 @@
+ALTER TABLE "pawl"."meta" ADD COLUMN "partitioned_by" text;
