@@ -22,6 +22,8 @@ export interface Statement {
   readonly name: string
   readonly text: string
   readonly params: readonly Parameter[]
+  /** The parameters are made when they are first read, and can surely be bound: a driver that writes a batch in parts reads them as it writes. */
+  readonly isLater?: true
 }
 
 export interface Database {

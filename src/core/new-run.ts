@@ -15,7 +15,8 @@ import { retentionOf } from './retention.ts'
 import { DEFAULT_RETRY } from './retry.ts'
 import { type ParseOptions, parse, parseOptional, type Schema } from './schema.ts'
 import { type SpawnTerms, startOf, termsOf, withHoldings } from './spawn-terms.ts'
-import type { NewRun, Receipt } from './store.ts'
+import type { NewRun, OnConflict, Receipt } from './store.ts'
+import type { UniquePolicy } from './unique.ts'
 
 /** A call as `with` makes it, or one that leaves the version to be the latest. */
 export type NewRunCall = Omit<Call, 'version' | '__result'> & { readonly version: number | undefined }
@@ -46,7 +47,9 @@ export async function toNewRun(call: NewRunCall, options: ToNewRunOptions): Prom
   const input = toStored(call.input, { field: 'input', maxBytes: maxPayloadBytes, code: 'invalid_input' })
   // what a handler will read: a Date has become text by then, and must be refused here if it cannot be that
   const stored: Json = JSON.parse(input.text)
-  const parsed = definition && (await parseInput(definition, stored))
+  const parsing = definition && parseInput(definition, stored)
+  // a turn of the event loop's microtasks for each run of a batch is worth leaving out
+  const parsed = parsing instanceof Promise ? await parsing : parsing
   const state = definition?.kind === 'machine' ? await initialStateOf(definition, parsed, maxPayloadBytes) : null
   const queue = call.queue ?? definition?.queue ?? ''
   const queueIsCapped = registry.queues.get(queue)?.concurrency !== undefined
@@ -54,7 +57,9 @@ export async function toNewRun(call: NewRunCall, options: ToNewRunOptions): Prom
   const retention = retentionOf(definition?.declaredRetention, registry.queues.get(queue)?.retention)
   const headers = headersOf(call, options)
   const key = call.key ?? (definition ? ownKeyOf(definition, parsed) : null)
-  const terms = await spawnTermsOf(call, { ...options, definition, queue, stored, parsed })
+  const terms = definition?.unique
+    ? await uniqueTermsOf(call, { ...options, definition, policy: definition.unique, queue, stored, parsed })
+    : { ...startOf(call), onConflict: toOnConflict(call, options), unique: null }
   const policy = withHoldings(policyOf(definition, call), key === null ? undefined : definition?.keyHolding, terms.unique)
   return {
     id: options.id ?? uuidv7(),
@@ -87,19 +92,23 @@ export async function toNewRun(call: NewRunCall, options: ToNewRunOptions): Prom
   }
 }
 
+const KEEP: OnConflict = { kind: 'keep' }
+
+/** What becomes of a run that is there, where the definition does not say. */
+function toOnConflict({ onConflict }: NewRunCall, { isChild = false }: ToNewRunOptions): OnConflict {
+  return isChild || onConflict === undefined ? KEEP : { kind: onConflict }
+}
+
 interface TermsOptions extends ToNewRunOptions {
-  readonly definition: AnyDefinition | undefined
+  readonly definition: AnyDefinition
+  readonly policy: UniquePolicy
   readonly queue: string
   readonly stored: Json
   readonly parsed: unknown
 }
 
-async function spawnTermsOf(call: NewRunCall, options: TermsOptions): Promise<SpawnTerms> {
-  const { definition, queue, stored, parsed, id, isChild = false } = options
-  const policy = definition?.unique
-  if (!definition || !policy) {
-    return { ...startOf(call), onConflict: { kind: (!isChild && call.onConflict) || 'keep' }, unique: null }
-  }
+function uniqueTermsOf(call: NewRunCall, options: TermsOptions): Promise<SpawnTerms> {
+  const { definition, policy, queue, stored, parsed, id, isChild = false } = options
   const { name, version } = definition
   const ask = (identify: () => Json | null) => askDefinition(name, identify)
   return termsOf({ definition: name, version, queue, policy, stored, parsed, call, id, isChild, ask })

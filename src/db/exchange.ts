@@ -1,9 +1,9 @@
 import { DatabaseError, type Row, type Statement } from '../core/database.ts'
-import { type Field, RowReader } from './values.ts'
+import { encodeParameters, type Field, RowReader } from './values.ts'
 import type { WireWriter } from './wire.ts'
 
 /**
- * One request in the extended protocol: statements written as one block that ends in a single Sync, and the reader of the
+ * One request in the extended protocol: statements in a row that end in a single Sync, and the reader of the
  * replies. After an error the server skips to the Sync, so nothing behind a failed statement runs. Prepared statements
  * are kept per connection, and so are their result descriptions: the server refuses a plan whose result type has changed,
  * therefore a remembered description cannot be wrong.
@@ -31,16 +31,38 @@ interface Planned {
 
 export interface EncodedStatement {
   readonly statement: Statement
-  readonly params: readonly (string | null)[]
+  /** Absent: to be encoded as it is written. */
+  readonly params?: readonly (string | null)[]
 }
 
-/** Writes the statements and their Sync to `writer`. With a session they are prepared by name, else unnamed. */
-export function planStatements(writer: WireWriter, statements: readonly EncodedStatement[], session: Session | undefined): Plan {
-  const planned = statements.map(({ statement, params }): Planned => {
-    const prepared = session && preparedFor(session, statement)
-    writeStatement(writer, statement.text, params, prepared)
-    return { prepared, reader: prepared?.state === 'ready' ? prepared.reader : undefined, rows: [] }
-  })
+/** Throws a `DatabaseError` with fate `not_sent` for what cannot be bound. */
+export function encode(statement: Statement): EncodedStatement {
+  return statement.isLater ? { statement } : { statement, params: encodeParameters(statement) }
+}
+
+/**
+ * Writes the statements and their Sync to `writer`. With a session they are prepared by name, else
+ * unnamed. `written` is called behind each.
+ */
+export function planStatements(
+  writer: WireWriter,
+  statements: readonly EncodedStatement[],
+  session: Session | undefined,
+  written: () => void = () => {},
+): Plan {
+  const planned: Planned[] = []
+  try {
+    for (const { statement, params = encodeParameters(statement) } of statements) {
+      const prepared = session && preparedFor(session, statement)
+      writeStatement(writer, statement.text, params, prepared)
+      planned.push({ prepared, reader: prepared?.state === 'ready' ? prepared.reader : undefined, rows: [] })
+      written()
+    }
+  } catch (error) {
+    new Plan(planned).abandon()
+    writer.take()
+    throw error
+  }
   writer.sync()
   return new Plan(planned)
 }
@@ -172,8 +194,5 @@ export function isStalePrepared(error: { sqlstate?: string | undefined; cause?: 
 }
 
 /** Pins the isolation level, which a role or database default may have changed. */
-export const BEGIN: EncodedStatement = {
-  statement: { name: 'begin', text: 'BEGIN ISOLATION LEVEL READ COMMITTED', params: [] },
-  params: [],
-}
-export const COMMIT: EncodedStatement = { statement: { name: 'commit', text: 'COMMIT', params: [] }, params: [] }
+export const BEGIN = encode({ name: 'begin', text: 'BEGIN ISOLATION LEVEL READ COMMITTED', params: [] })
+export const COMMIT = encode({ name: 'commit', text: 'COMMIT', params: [] })

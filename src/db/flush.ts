@@ -2,16 +2,8 @@ import type { Statement } from '../core/database.ts'
 import type { CommittedOutcome, FlushRequest, NewRun } from '../core/store.ts'
 import type { StoreContext } from './context.ts'
 import { awaitedRuns, statementsOfMessages, statementsOfStragglers, statementsOfTopics } from './flush-topics.ts'
-import {
-  GATE_SEPARATOR,
-  groupByLane,
-  type Parentage,
-  statementsForGates,
-  statementsForKeys,
-  statementsForNewLanes,
-  statementsForUnborn,
-  toInsertParams,
-} from './spawning.ts'
+import { GATE_SEPARATOR, groupByLane, type Parentage, statementsForNewLanes, toInsertParams } from './inserting.ts'
+import { statementsForGates, statementsForKeys, statementsForUnborn } from './spawning.ts'
 import { type ApplyOutcomesParams, applyOutcomes } from './statements/apply-outcomes.ts'
 import { handOver, keepGates, mintGates, releaseGates, switchGates } from './statements/gates.ts'
 import { holdMismatched } from './statements/hold-runs.ts'

@@ -1,17 +1,26 @@
 import { type Database, DatabaseError, type Row, type Statement, type Transaction } from '../core/database.ts'
 import { sendWithRetries, sqlstateOf, toDatabaseError } from './errors.ts'
-import { BEGIN, COMMIT, type EncodedStatement, isStalePrepared, type Plan, planStatements, type Session } from './exchange.ts'
-import { encodeParameters, type Field } from './values.ts'
+import {
+  BEGIN,
+  COMMIT,
+  type EncodedStatement,
+  encode,
+  isStalePrepared,
+  type Plan,
+  planStatements,
+  type Session,
+} from './exchange.ts'
+import type { Field } from './values.ts'
 import { WireWriter } from './wire.ts'
 
 /**
- * A `Database` over a pool with the interface of node-postgres, which Neon's WebSocket pool shares. A batch is one block
- * of bytes, COMMIT included, written before any reply is read: however busy the event loop is, the server never waits
- * for it with row locks in hand.
+ * A `Database` over a pool with the interface of node-postgres, which Neon's WebSocket pool shares. A batch is written in one
+ * go, COMMIT included, before any reply is read: however busy the event loop is, the server never waits for it with row locks in
+ * hand. A large one leaves statement by statement, so that the server works on the first while the next is encoded.
  */
 
 interface PipelineConnection {
-  readonly stream: { readonly writable: boolean; write(bytes: Uint8Array): unknown }
+  readonly stream: { readonly writable: boolean; write(bytes: Uint8Array): unknown; destroy?(): unknown }
   sendCopyFail?(message: string): void
 }
 
@@ -139,63 +148,84 @@ interface Way {
 }
 
 function exchange({ client, writer }: Way, statements: readonly EncodedStatement[], session: Session | undefined): Promise<Plan> {
-  const plan = planStatements(writer, statements, session)
-  const bytes = writer.take()
   return new Promise((resolve, reject) => {
     const settle = (error: unknown) => {
-      if (error !== null && !plan.complete) {
-        plan.abandon()
-        reject(toDatabaseError(error, request.sent ? 'sent' : 'connecting'))
-      } else {
-        resolve(plan)
-      }
+      const { plan, sent } = request
+      if (error === null || plan?.complete) return resolve(plan as Plan)
+      plan?.abandon()
+      reject(toDatabaseError(error, sent ? 'sent' : 'connecting'))
     }
-    const request = new Request(bytes, plan, settle)
+    const request = new Request(writer, statements, session, settle)
     submit(client, request)
   })
 }
 
+/** Within the caller's own transaction, behind whatever has been sent. */
 async function sendThrough(client: object, statements: readonly Statement[]): Promise<readonly (readonly Row[])[]> {
   // told by its shape, where it was handed in
   const way = { client: client as PipelineClient, writer: new WireWriter() }
   return (await exchange(way, statements.map(encode), undefined)).results()
 }
 
+/** Bytes that are worth a write of their own: the server begins with them while the rest is being encoded. */
+const BLOCK_BYTES = 16_384
+
 /** What node-postgres calls a Submittable: its client hands it the connection, then the replies. */
 class Request {
   sent = false
+  plan: Plan | undefined
   /** A property, because the clients wrap it to time a query out. */
   callback: (error: unknown) => void
-  private readonly bytes: Uint8Array
-  private readonly plan: Plan
+  private readonly writer: WireWriter
+  private readonly statements: readonly EncodedStatement[]
+  private readonly session: Session | undefined
 
-  constructor(bytes: Uint8Array, plan: Plan, callback: (error: unknown) => void) {
-    this.bytes = bytes
-    this.plan = plan
+  constructor(
+    writer: WireWriter,
+    statements: readonly EncodedStatement[],
+    session: Session | undefined,
+    callback: (error: unknown) => void,
+  ) {
+    this.writer = writer
+    this.statements = statements
+    this.session = session
     this.callback = callback
   }
 
-  submit(connection: PipelineConnection): Error | null {
-    if (!connection.stream.writable) return new Error('The connection to the database is closed.')
-    this.sent = true
-    connection.stream.write(this.bytes)
+  submit({ stream }: PipelineConnection): Error | null {
+    if (!stream.writable) return new Error('The connection to the database is closed.')
+    const { writer, statements, session } = this
+    const leave = () => {
+      this.sent = true
+      stream.write(writer.take())
+    }
+    try {
+      this.plan = planStatements(writer, statements, session, () => {
+        if (writer.size >= BLOCK_BYTES) leave()
+      })
+    } catch (error) {
+      // what has left is a transaction without its COMMIT: it ends with the connection
+      if (this.sent) stream.destroy?.()
+      return error as Error
+    }
+    leave()
     return null
   }
 
   handleRowDescription(message: { fields: readonly Field[] }): void {
-    this.plan.describe(message.fields)
+    this.plan?.describe(message.fields)
   }
 
   handleDataRow(message: { fields: readonly (string | null)[] }): void {
-    this.plan.row(message.fields)
+    this.plan?.row(message.fields)
   }
 
   handleCommandComplete(message: { text: string }): void {
-    this.plan.completeStatement(message.text)
+    this.plan?.completeStatement(message.text)
   }
 
   handleEmptyQuery(): void {
-    this.plan.completeStatement('')
+    this.plan?.completeStatement('')
   }
 
   handleReadyForQuery(): void {
@@ -213,10 +243,6 @@ class Request {
   }
 
   handleCopyData(): void {}
-}
-
-function encode(statement: Statement): EncodedStatement {
-  return { statement, params: encodeParameters(statement) }
 }
 
 function ignoreError(): void {}

@@ -1,8 +1,9 @@
 import { randomUuid } from '../core/ids.ts'
 import type { Admission, NewRun, Receipt } from '../core/store.ts'
 import { learnPlace, type StoreContext, sendRepeatable } from './context.ts'
+import { groupByLane } from './inserting.ts'
 import { finishHandovers } from './late-handover.ts'
-import { groupByLane, planSpawn } from './spawning.ts'
+import { planSpawn } from './spawning.ts'
 
 /**
  * Times a spawn is sent in a row without anything more becoming of it: a lane is missing, or the run that had its key ended between two

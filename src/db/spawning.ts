@@ -2,7 +2,18 @@ import { MAX_PAYLOAD_BYTES } from '../core/bounds.ts'
 import type { Row, Statement } from '../core/database.ts'
 import type { Status } from '../core/status.ts'
 import type { Admission, Holding, NewRun, SpawnEffect } from '../core/store.ts'
-import type { Lane, StoreContext } from './context.ts'
+import type { StoreContext } from './context.ts'
+import {
+  column,
+  gatesText,
+  gateUnitsText,
+  groupByLane,
+  isAsked,
+  merges,
+  type Parentage,
+  statementsForInserts,
+  statementsForNewLanes,
+} from './inserting.ts'
 import {
   decideReceipts,
   dropUnborn,
@@ -12,125 +23,10 @@ import {
   writeReceipts,
 } from './statements/admit-runs.ts'
 import { mintGates } from './statements/gates.ts'
-import { ensureEnvironment, ensureLanes, type InsertRunsParams, insertRuns, type LanesParams } from './statements/insert-runs.ts'
 import { lockOccupants, type MergeSpawnsParams, mergeSpawns } from './statements/merge-spawns.ts'
-import { UNIT_SEPARATOR } from './statements/statement.ts'
 
 /** How long an idempotency key is remembered, in milliseconds: 7 days, longer than any sender retries. */
-export const RECEIPT_KEEP_MS = 604_800_000
-/** Between the gates of one run: gates hold the unit separator themselves. */
-export const GATE_SEPARATOR = '\u001e'
-
-/** Where the runs of one batch go: its distinct lanes, and for each run which of them. */
-export function groupByLane(runs: readonly NewRun[]): {
-  readonly lanes: readonly Omit<Lane, 'id'>[]
-  readonly ordinals: readonly number[]
-} {
-  const lanes: Omit<Lane, 'id'>[] = []
-  const found = new Map<string, number>()
-  let last: NewRun | undefined
-  let lastOrdinal = 0
-  const ordinals = runs.map((run) => {
-    const same =
-      last &&
-      last.tenant === run.tenant &&
-      last.queue === run.queue &&
-      last.definition === run.definition &&
-      last.version === run.version
-    if (same) return lastOrdinal
-    const identity = JSON.stringify([run.tenant, run.queue, run.definition, run.version])
-    let ordinal = found.get(identity)
-    if (ordinal === undefined) {
-      lanes.push({ tenant: run.tenant, queue: run.queue, definition: run.definition, version: run.version })
-      ordinal = lanes.length
-      found.set(identity, ordinal)
-    }
-    last = run
-    lastOrdinal = ordinal
-    return ordinal
-  })
-  return { lanes, ordinals }
-}
-
-/** The statements that make lanes which are not known to exist; none in the normal case. */
-export function statementsForNewLanes(context: StoreContext, lanes: readonly Omit<Lane, 'id'>[]): Statement[] {
-  const fresh = lanes.filter((lane) => !context.lanes.knows(lane))
-  if (fresh.length === 0) return []
-  return [
-    ensureEnvironment(context.schema, { environment: context.environment, makesLanes: true }),
-    ensureLanes(context.schema, toLanesParams(context.environment, fresh)),
-  ]
-}
-
-function toLanesParams(environment: string, lanes: readonly Omit<Lane, 'id'>[]): LanesParams {
-  return {
-    environment,
-    tenants: lanes.map((lane) => lane.tenant),
-    queues: lanes.map((lane) => lane.queue),
-    definitions: lanes.map((lane) => lane.definition),
-    versions: lanes.map((lane) => lane.version),
-  }
-}
-
-/** An array over items, or none at all when every value is null: absent ones are padded by the server. */
-function column<I, T>(items: readonly I[], value: (item: I) => T | null): readonly (T | null)[] {
-  let some = false
-  const values = items.map((item) => {
-    const one = value(item)
-    if (one !== null) some = true
-    return one
-  })
-  return some ? values : []
-}
-
-export interface Parentage {
-  readonly parentId: string
-  readonly joinSeq: number
-  readonly index: number
-}
-
-/** Runs and their lanes as the parameters of one insert. `parents`: of children, parallel to the runs. */
-export function toInsertParams(
-  context: StoreContext,
-  runs: readonly NewRun[],
-  options: { readonly nonce: string; readonly parents?: readonly Parentage[] },
-): InsertRunsParams {
-  const { lanes, ordinals } = groupByLane(runs)
-  const { parents = [] } = options
-  return {
-    now: context.now(),
-    lanes: toLanesParams(context.environment, lanes),
-    nonce: options.nonce,
-    ids: runs.map((run) => run.id),
-    laneOrdinals: ordinals,
-    steps: runs.map((run) => run.step),
-    priorities: column(runs, (run) => (run.priority === 0 ? null : run.priority)),
-    delaysMs: column(runs, (run) => run.delayMs),
-    runAts: column(runs, (run) => run.runAt),
-    payloadBytes: runs.map((run) => run.payloadBytes),
-    retentionSeconds: runs.map((run) => run.retentionSeconds),
-    failedRetentionSeconds: runs.map((run) => run.failedRetentionSeconds),
-    states: column(runs, (run) => run.state),
-    inputs: column(runs, (run) => run.input),
-    keys: column(runs, (run) => run.key),
-    receiptKeys: column(runs, (run) => run.receipt?.key ?? null),
-    gates: column(runs, gatesText),
-    parentIds: parents.map((parent) => parent.parentId),
-    parentJoinSeqs: parents.map((parent) => parent.joinSeq),
-    childIndexes: parents.map((parent) => parent.index),
-    maxAttempts: runs.map((run) => run.maxAttempts),
-    tags: column(runs, (run) => run.tags?.join(UNIT_SEPARATOR) || null),
-    headers: column(runs, (run) => run.headers),
-    origins: column(runs, (run) => run.origin),
-    gateUnits: column(runs, gateUnitsText),
-    policies: column(runs, (run) => (run.policy === null ? null : JSON.stringify(run.policy))),
-    deadlinesMs: column(runs, (run) => run.deadlineMs),
-    marked: parents.length === 0 && runs.some((run) => run.idIsCallers || run.receipt !== null),
-    freshIds: parents.length === 0 && !runs.some((run) => run.idIsCallers),
-  }
-}
-
-/** Makes the counters of their gates that are not there yet: ahead of all that may wait. */
+export const RECEIPT_KEEP_MS = 604_800_000 /** Makes the counters of their gates that are not there yet: ahead of all that may wait. */
 export function statementsForGates(context: StoreContext, runs: readonly NewRun[]): Statement[] {
   const gates = [...new Set(runs.flatMap((run) => run.gates ?? []))]
   return gates.length === 0 ? [] : [mintGates(context.schema, { environment: context.environment, gates })]
@@ -221,7 +117,7 @@ export function planSpawn(context: StoreContext, given: readonly NewRun[], nonce
   const receipts = runs.filter((run) => run.receipt !== null)
   const asked = runs.filter(isAsked)
   const admissions = toAdmissionsParams(environment, asked, nonce)
-  const insert = insertRuns(schema, toInsertParams(context, runs, { nonce }))
+  const inserts = statementsForInserts(context, runs, nonce)
   const merging = runs.filter(merges)
   const statements: readonly Statement[] = [
     ...statementsForOccupants(context, merging),
@@ -229,14 +125,14 @@ export function planSpawn(context: StoreContext, given: readonly NewRun[], nonce
     ...statementsForGates(context, runs),
     ...(receipts.length > 0 ? [toReceipts(context, receipts, nonce)] : []),
     ...statementsForKeys(context, runs, { nonce }),
-    insert,
+    ...inserts,
     ...statementsForUnborn(context, runs),
     ...(merging.length > 0 ? [mergeSpawns(schema, toMergeParams(context, merging, nonce))] : []),
     ...(receipts.length > 0 ? [decideReceipts(schema, admissions)] : []),
     ...(asked.length > 0 ? [readAdmissions(schema, admissions)] : []),
   ]
   const read: SpawnPlan['read'] = (replies) => {
-    const inserted = Number(replies[statements.indexOf(insert)]?.[0]?.inserted ?? 0)
+    const inserted = sum(inserts, (insert) => Number(replies[statements.indexOf(insert)]?.[0]?.inserted ?? 0))
     const rows = asked.length > 0 ? (replies.at(-1) ?? []) : []
     let next = 0
     return {
@@ -251,14 +147,8 @@ export function planSpawn(context: StoreContext, given: readonly NewRun[], nonce
   return { statements, read }
 }
 
-/** Whether what became of it has to be read: somebody else may have its id, its key, its entry or its receipt. */
-function isAsked(run: NewRun): boolean {
-  return run.receipt !== null || run.key !== null || run.policy?.unique !== undefined || run.idIsCallers
-}
-
-/** Whether it may change a run that is there. */
-function merges(run: NewRun): boolean {
-  return run.onConflict.kind !== 'keep' && (run.key !== null || run.policy?.unique !== undefined)
+function sum<T>(items: readonly T[], value: (item: T) => number): number {
+  return items.reduce((total, item) => total + value(item), 0)
 }
 
 /** What changes a run that is there is decided once: under a receipt of its own where the caller gave none. */
@@ -296,14 +186,6 @@ function toMergeParams(context: StoreContext, runs: readonly NewRun[], nonce: st
     sizes: column(runs, ({ onConflict }) => ('size' in onConflict ? onConflict.size : null)),
     maxPayloadBytes: MAX_PAYLOAD_BYTES,
   }
-}
-
-function gatesText({ gates }: NewRun): string | null {
-  return gates?.join(GATE_SEPARATOR) ?? null
-}
-
-function gateUnitsText({ gateUnits }: NewRun): string | null {
-  return gateUnits?.join(',') ?? null
 }
 
 /** Neither there nor refused: its lane was missing, whoever had its key is gone, or could not be changed just then. */

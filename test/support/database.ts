@@ -8,7 +8,7 @@ export interface FreshDatabase {
   readonly name: string
   readonly connectionString: string
   /** A pool of plain node-postgres connections, closed with the database. Superuser; sees what the engine did. */
-  readonly pool: (options?: { readonly max?: number }) => pg.Pool
+  readonly pool: (options?: pg.PoolConfig) => pg.Pool
   /** Closes the pools and drops the database, whoever is still connected. Idempotent. */
   readonly close: () => Promise<void>
 }
@@ -32,8 +32,8 @@ export async function freshDatabase(
     version,
     name,
     connectionString,
-    pool: ({ max = 10 } = {}) => {
-      const pool = new pg.Pool({ connectionString, max })
+    pool: (options = {}) => {
+      const pool = new pg.Pool({ ...options, connectionString })
       // Dropping the database ends idle connections, which a pool reports as an error of its own.
       pool.on('error', () => {})
       pools.push(pool)

@@ -1,6 +1,6 @@
 import { type Database, DatabaseError, type Row, type Statement, type Transaction } from '../../core/database.ts'
 import { sendWithRetries, toDatabaseError } from '../errors.ts'
-import { type EncodedStatement, isStalePrepared, type Plan, planStatements, type Session } from '../exchange.ts'
+import { type EncodedStatement, encode, isStalePrepared, type Plan, planStatements, type Session } from '../exchange.ts'
 import { encodeParameters, type Field, RowReader } from '../values.ts'
 import { WireWriter } from '../wire.ts'
 import { type FolderLock, lockFolder } from './pglite-lock.ts'
@@ -51,10 +51,11 @@ interface Opened {
 const sessions = new WeakMap<PgliteInstance, Session>()
 
 /** The transaction is begun by PGlite, which knows no isolation level; this comes before its first snapshot. */
-const PIN_ISOLATION: EncodedStatement = {
-  statement: { name: 'pin_isolation', text: 'SET TRANSACTION ISOLATION LEVEL READ COMMITTED', params: [] },
+const PIN_ISOLATION = encode({
+  name: 'pin_isolation',
+  text: 'SET TRANSACTION ISOLATION LEVEL READ COMMITTED',
   params: [],
-}
+})
 
 const rawText = (text: unknown) => text
 
@@ -90,7 +91,7 @@ class PgliteDatabase implements Database {
 
   async batch(statements: readonly Statement[]): Promise<readonly (readonly Row[])[]> {
     if (statements.length === 0) return []
-    const encoded = [PIN_ISOLATION, ...statements.map((statement) => ({ statement, params: encodeParameters(statement) }))]
+    const encoded = [PIN_ISOLATION, ...statements.map(encode)]
     const opened = await this.open()
     const results = await sendWithRetries(() => this.send(opened, encoded))
     return results.slice(1)

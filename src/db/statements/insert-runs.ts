@@ -89,6 +89,22 @@ export interface InsertRunsParams {
   readonly freshIds?: boolean
 }
 
+/** What runs are inserted with that have none of the optional columns, and ids that were just made. */
+export type FreshRunsParams = Pick<
+  InsertRunsParams,
+  | 'now'
+  | 'lanes'
+  | 'ids'
+  | 'laneOrdinals'
+  | 'steps'
+  | 'priorities'
+  | 'payloadBytes'
+  | 'retentionSeconds'
+  | 'failedRetentionSeconds'
+  | 'inputs'
+  | 'maxAttempts'
+>
+
 /**
  * Whether an item may be inserted: it holds its key and what its policy says it holds beside, its receipt is ours and undecided, and its
  * parent was parked in this transaction. Values, not EXISTS: that may be answered by reading the table.
@@ -155,7 +171,7 @@ const insertPlainRuns = defineStatement<InsertRunsParams>(
  * first id and the last. A resend that races with its own first attempt waits for it on the primary key and is refused (23505); sent
  * again, it finds the rows.
  */
-const insertFreshRuns = defineStatement<InsertRunsParams>(
+export const insertFreshRuns = defineStatement<FreshRunsParams>(
   'insert_runs_fresh',
   (s) =>
     insertPlain(
@@ -226,7 +242,7 @@ function optionalColumns(p: InsertRunsParams) {
   ]
 }
 
-function plainParams(p: InsertRunsParams) {
+function plainParams(p: FreshRunsParams) {
   const shared = kindsOf(p.ids.length, [
     p.laneOrdinals,
     p.steps,

@@ -1,5 +1,11 @@
 import type { Parameter, Statement } from '../../core/database.ts'
 
+export interface DefinedStatement<P> {
+  (schema: string, values: P): Statement
+  /** With values that are asked for as it is written: in a batch, the server has begun with the one before by then. */
+  readonly later: (schema: string, values: () => P) => Statement
+}
+
 /**
  * One verb, one statement, one params type. The text is static for a schema, so a server that keeps prepared statements plans it
  * once; whatever varies is a typed parameter.
@@ -8,16 +14,29 @@ export function defineStatement<P>(
   name: string,
   text: (schema: string) => string,
   params: (params: P) => readonly Parameter[],
-): (schema: string, values: P) => Statement {
+): DefinedStatement<P> {
   const texts = new Map<string, string>()
-  return (schema, values) => {
-    let sql = texts.get(schema)
-    if (sql === undefined) {
-      sql = text(quoteIdentifier(schema)).trim()
-      texts.set(schema, sql)
-    }
-    return { name, text: sql, params: params(values) }
+  const textFor = (schema: string): string => {
+    const known = texts.get(schema)
+    if (known !== undefined) return known
+    const sql = text(quoteIdentifier(schema)).trim()
+    texts.set(schema, sql)
+    return sql
   }
+  return Object.assign((schema: string, values: P): Statement => ({ name, text: textFor(schema), params: params(values) }), {
+    later: (schema: string, values: () => P): Statement => {
+      let made: readonly Parameter[] | undefined
+      return {
+        name,
+        text: textFor(schema),
+        isLater: true,
+        get params() {
+          made ??= params(values())
+          return made
+        },
+      }
+    },
+  })
 }
 
 /** Quotes a schema name that `createEngine` has already validated. */
