@@ -18,6 +18,8 @@ export interface ClaimRequest {
   readonly peek: boolean
   /** Ask the gates of runs that have some; without, such runs are left where they are, and it is said that they were seen. Default true. */
   readonly gated?: boolean | undefined
+  /** Look after runs that wait for tokens of a rate. Default: as `gated`. */
+  readonly rated?: boolean | undefined
 }
 
 export interface Peek {

@@ -34,6 +34,8 @@ export interface Registry {
   readonly limits: ReadonlyMap<string, LimitPolicy>
   /** Runs spawned here may have gates: keys of concurrency, limits, or caps of queues. */
   readonly isGated: boolean
+  /** Some limit of these definitions has a rate. */
+  readonly isRated: boolean
   /** Of the latest version of each definition, by schedule name. */
   readonly schedules: ReadonlyMap<string, { readonly definition: AnyDefinition; readonly trigger: CronTrigger<unknown> }>
   /** Of the latest version of each definition, by hook name. */
@@ -65,6 +67,7 @@ export function createRegistry(
     isGated:
       runtimes.some(({ concurrencyKey, limits }) => concurrencyKey !== undefined || limits.length > 0) ||
       Object.values(queues).some(({ concurrency }) => concurrency !== undefined),
+    isRated: runtimes.some(({ limits }) => limits.some(({ policy }) => policy.rate !== undefined)),
     schedules: collectSchedules(newest),
     webhooks: collectWebhooks(newest),
   }

@@ -4,7 +4,7 @@ import type { Status } from '../core/status.ts'
 import type { ClaimedRun, InboxEntry, JoinedChild, RunPolicy } from '../core/store.ts'
 import type { Lane } from './context.ts'
 
-/** What only some runs have, in one column: most rows carry a null instead of a dozen. */
+/** What only some runs have, in one column: most rows carry a null instead of a dozen, and those that have gates alone carry the gates. */
 interface Extras {
   readonly key: string | null
   readonly tags: readonly string[] | null
@@ -31,32 +31,14 @@ interface Satellites<T> {
   readonly more: boolean
 }
 
-const NO_EXTRAS: Extras = {
-  key: null,
-  tags: null,
-  headers: null,
-  parentId: null,
-  gates: null,
-  gateUnits: null,
-  heldGates: null,
-  policy: null,
-  awaited: false,
-  awaits: null,
-  timedOut: false,
-  snoozes: 0,
-  lonelyLosses: 0,
-  cancelRequested: false,
-  inbox: null,
-  joinSeq: null,
-  children: null,
-}
+const NO_EXTRAS: Partial<Extras> = Object.freeze({})
 const NONE: readonly never[] = Object.freeze([])
 const NO_HEADERS = Object.freeze({})
 const NO_POLICY: RunPolicy = Object.freeze({})
 
 export function toClaimedRun(row: Row, lane: Lane, claimId: string): ClaimedRun {
   // rows enter here: the columns are those of the claim statement
-  const extras = (row.extras as unknown as Extras | null) ?? NO_EXTRAS
+  const extras = (row.extras as unknown as Partial<Extras> | null) ?? NO_EXTRAS
   return {
     id: row.id as string,
     claimId,
@@ -69,27 +51,27 @@ export function toClaimedRun(row: Row, lane: Lane, claimId: string): ClaimedRun 
     version: lane.version,
     failures: row.failures as number,
     losses: row.losses as number,
-    lonelyLosses: extras.lonelyLosses,
-    snoozes: extras.snoozes,
+    lonelyLosses: extras.lonelyLosses ?? 0,
+    snoozes: extras.snoozes ?? 0,
     maxAttempts: row.max_attempts as number,
     payloadBytes: row.payload_bytes as number,
-    key: extras.key,
+    key: extras.key ?? null,
     tags: extras.tags ?? NONE,
     headers: extras.headers ?? NO_HEADERS,
-    parentId: extras.parentId,
+    parentId: extras.parentId ?? null,
     gates: extras.gates ?? NONE,
-    gateUnits: extras.gateUnits,
+    gateUnits: extras.gateUnits ?? null,
     heldGates: extras.heldGates ?? NONE,
     policy: extras.policy ?? NO_POLICY,
-    awaited: extras.awaited,
+    awaited: extras.awaited ?? false,
     awaits: extras.awaits ?? NONE,
-    timedOut: extras.timedOut,
-    cancelRequested: extras.cancelRequested,
+    timedOut: extras.timedOut ?? false,
+    cancelRequested: extras.cancelRequested ?? false,
     input: row.input,
     state: row.state,
     inbox: extras.inbox?.items ?? NONE,
     inboxMore: extras.inbox?.more === true,
-    joinSeq: extras.joinSeq,
+    joinSeq: extras.joinSeq ?? null,
     children: extras.children?.items ?? NONE,
     childrenMore: extras.children?.more === true,
   }

@@ -19,6 +19,8 @@ export class LaneMemory {
   readonly #known = new Set<string>()
   /** Runs with gates have been seen in lanes of definitions that have none here: claims ask the gates from now on. */
   gated = false
+  /** The same of rates: somebody waits for tokens, or did. */
+  rated = false
   /** Which database it is, once a request has said so: a caller's transaction may be one of another. */
   place: string | null = null
   /** What is known besides; what is remembered here is not told to it. */

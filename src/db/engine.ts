@@ -102,6 +102,7 @@ function statementsOfClaim(context: StoreContext, request: ClaimRequest): Statem
   const { schema, environment } = context
   const now = context.now()
   const gated = request.gated !== false || context.lanes.gated
+  const rated = (request.rated ?? request.gated) !== false || context.lanes.rated
   return [
     ...(request.peek
       ? [
@@ -110,7 +111,7 @@ function statementsOfClaim(context: StoreContext, request: ClaimRequest): Statem
         ]
       : []),
     promoteDue(schema, { now, environment, limit: PROMOTED_AT_ONCE }),
-    ...(gated ? [promoteGates(schema, { now, environment, limit: GATES_AT_ONCE })] : []),
+    ...(rated ? [promoteGates(schema, { now, environment, limit: GATES_AT_ONCE })] : []),
     claimRuns(schema, toClaimParams(context, request, gated)),
     ...(request.besides.length > 0 ? [endSolitude(schema, { claimIds: request.besides, newClaimId: request.claimId })] : []),
     ...(request.peek
@@ -188,7 +189,8 @@ async function readClaim(
   // what the claim was besides: its last row, without an id
   const aside = rows.at(-1)?.id === null ? rows.pop() : undefined
   const unasked = Number(aside?.visit ?? 0)
-  if (unasked > 0 || peek?.gates_due === true) context.lanes.gated = true
+  if (peek?.gates_due === true) context.lanes.rated = true
+  if (unasked > 0 || context.lanes.rated) context.lanes.gated = true
   return {
     runs: await toClaimedRuns(context, request.claimId, rows),
     setAside: Number(aside?.seq ?? 0) + unasked,

@@ -42,7 +42,7 @@ export function statementsOfFlush(context: StoreContext, request: FlushRequest, 
     ...inboxes(context, outcomes),
     ...statementsOfMessages(context, outcomes),
     ...statementsOfStragglers(context, outcomes),
-    ...gates(context, outcomes, ids),
+    ...gates(context, outcomes),
     ...(outcomes.some(holdsEntries) ? [releaseKeys(schema, { now: context.now(), ids })] : []),
     ...(request.endedClaims.length > 0 ? [endClaims(schema, { claimIds: request.endedClaims })] : []),
   ]
@@ -197,8 +197,10 @@ function inboxes(context: StoreContext, outcomes: readonly CommittedOutcome[]): 
   ]
 }
 
-function gates(context: StoreContext, outcomes: readonly CommittedOutcome[], ids: readonly string[]): Statement[] {
-  const held = [...new Set(outcomes.flatMap((outcome) => outcome.run.gates))].sort()
+function gates(context: StoreContext, outcomes: readonly CommittedOutcome[]): Statement[] {
+  const passed = outcomes.filter((outcome) => outcome.run.gates.length > 0)
+  const ids = passed.map((outcome) => outcome.run.id)
+  const held = [...new Set(passed.flatMap((outcome) => outcome.run.gates))].sort()
   const changes = outcomes.flatMap(({ run, slots }) =>
     slots === undefined || slots === 'keep' ? [] : [{ id: run.id, ...slots }],
   )

@@ -202,6 +202,7 @@ export class Invocation {
       besides: this.#hand.solitaryClaims,
       peek: !this.#lastClaimWasFull || makesRoom || nowMs - this.#peekedAt >= PEEK_EVERY_MS,
       gated: this.#params.registry.isGated,
+      rated: this.#params.registry.isRated,
     }
   }
 

@@ -98,6 +98,20 @@ forEachVersion('limits', (version) => {
     expect(await drain(engine)).toBe(0)
   })
 
+  test('a build whose limits have no rate looks after nobody who waits for tokens, until it is told that some are due', async () => {
+    const engine = await begin()
+    await engine.spawnMany('burst', [...Array(11).keys()])
+    expect(await drain(engine)).toBe(10)
+    const unrated = async () => {
+      const { runs, peek } = await engine.store.claim(claimRequest(engine, { rated: false, peek: true }))
+      return { runs: runs.length, more: peek?.more, looked: engine.sent.at(-1)?.includes('promote_gates') }
+    }
+    expect(await unrated()).toEqual({ runs: 0, more: false, looked: false })
+    engine.advance(1_000)
+    expect(await unrated()).toEqual({ runs: 0, more: true, looked: false })
+    expect(await unrated()).toEqual({ runs: 1, more: false, looked: true })
+  })
+
   test('C169 the first claim of a key that nobody used before admits at once', async () => {
     const engine = await begin()
     await engine.spawn('keyed', 'cold')

@@ -49,7 +49,7 @@ walk AS (
   ) open ON true
   WHERE w.opened < 64 AND w.steps < 2000 AND (w.lane_id >= 0 OR w.tenant IS NULL)
 ),
-quotas AS (
+quotas AS MATERIALIZED (
   SELECT ranked.lane_id, count(*)::int AS quota
   FROM (
     SELECT h.lane_id
