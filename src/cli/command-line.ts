@@ -5,6 +5,7 @@ import { devCommand } from './commands/dev.ts'
 import { doctorCommand } from './commands/doctor.ts'
 import { keysCommand } from './commands/keys.ts'
 import { migrateCommand } from './commands/migrate.ts'
+import { partitionsCommand } from './commands/partitions.ts'
 import { pauseCommand, resumeCommand } from './commands/pauses.ts'
 import { runsCommand, showCommand, signalCommand, spawnCommand } from './commands/runs.ts'
 import { type Terminal, toTable } from './terminal.ts'
@@ -12,6 +13,7 @@ import { type Terminal, toTable } from './terminal.ts'
 const COMMANDS: readonly Command[] = [
   devCommand,
   migrateCommand,
+  partitionsCommand,
   keysCommand,
   spawnCommand,
   signalCommand,

@@ -46,7 +46,11 @@ const NOT_ADMITTED = /^(28...|3D000|42501)$/
 /** A read-only standby after a failover: the writable one is elsewhere for the moment. */
 const READ_ONLY = '25006'
 
-function codeOf({ fate, sqlstate }: DatabaseError): ErrorCode {
+/** On a partition that is about to be dropped: no run in it comes to life again. If it is not dropped after all, that is over in seconds. */
+export const CLOSING_CONSTRAINT = 'pawl_partition_closing'
+
+function codeOf({ fate, sqlstate, constraint }: DatabaseError): ErrorCode {
+  if (constraint === CLOSING_CONSTRAINT) return 'database_busy'
   if (sqlstate === undefined) return fate === 'refused' ? 'internal' : 'database_unreachable'
   if (BUSY.test(sqlstate)) return 'database_busy'
   if (NO_SCHEMA.test(sqlstate)) return 'schema_outdated'

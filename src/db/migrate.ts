@@ -1,14 +1,9 @@
 import { SCHEMA_VERSION } from '../core/build.ts'
-import { type Database, DatabaseError, type Statement, type Transaction } from '../core/database.ts'
+import type { Database, Statement, Transaction } from '../core/database.ts'
 import { PawlError } from '../core/errors.ts'
-import { checkSchemaName, DEFAULT_SCHEMA, lockStatement, type Migration, metaStatement, migrationsFor } from './migrations.ts'
+import { checkSchemaName, DEFAULT_SCHEMA, type Migration, metaStatement, migrationsFor } from './migrations.ts'
 import { quoteIdentifier } from './statements/statement.ts'
-
-/** How long another migrator is waited for: as long as its index over a large table may take. */
-const TURN_TIMEOUT = '10min'
-
-/** How long a table's lock is waited for: everybody behind us waits as long. */
-const LOCK_TIMEOUT = '5s'
+import { inTurn, LOCK_TIMEOUT } from './turns.ts'
 
 export interface MigrateOptions {
   /** Default `pawl`. Installations in several schemas of one database know nothing of each other. */
@@ -33,12 +28,10 @@ export interface MigrateReport {
 export async function migrate(database: Database, options: MigrateOptions = {}): Promise<MigrateReport> {
   const schema = checkSchemaName(options.schema ?? DEFAULT_SCHEMA)
   const migrations = migrationsFor(schema)
-  const { transaction } = database
-  if (transaction === undefined) throw withoutTransactions(database)
   let from: number | undefined
   const applied: string[] = []
   for (;;) {
-    const step = await begin(database, (tx) => applyNext(tx, schema, migrations))
+    const step = await inTurn(database, schema, (tx) => applyNext(tx, schema, migrations))
     from ??= step.found
     if (step.applied === undefined) return { from, to: step.found, applied }
     applied.push(step.applied)
@@ -46,38 +39,14 @@ export async function migrate(database: Database, options: MigrateOptions = {}):
   }
 }
 
-function withoutTransactions({ driver }: Database): PawlError {
-  const detail = `Migrations need transactions, which ${driver} has not: migrate over WebSocket (pawl/neon-websocket) or TCP (pawl/node-postgres).`
-  return new PawlError('invalid_configuration', detail, {
-    field: 'database',
-    got: driver,
-    allowed: 'neon-websocket, node-postgres or pglite',
-  })
-}
-
-async function begin<T>(database: Database, fn: (tx: Transaction) => Promise<T>): Promise<T> {
-  try {
-    // present: `migrate` has looked
-    return await (database.transaction as NonNullable<Database['transaction']>)(fn)
-  } catch (error) {
-    if (!(error instanceof DatabaseError) || error.sqlstate !== LOCK_NOT_AVAILABLE) throw error
-    const detail =
-      'The migration waited too long for a lock and changed nothing: another migration or a long transaction is running.'
-    throw new PawlError('database_busy', detail, { retryAfterMs: 5_000, cause: error })
-  }
-}
-
-const LOCK_NOT_AVAILABLE = '55P03'
-
 interface Step {
   /** The version found once it was our turn. */
   readonly found: number
   readonly applied: string | undefined
 }
 
-/** Waits for its turn, looks what is there now (another may have been faster), and applies the one migration that comes next. */
+/** In its turn: looks what is there now (another may have been faster), and applies the one migration that comes next. */
 async function applyNext(tx: Transaction, schema: string, migrations: readonly Migration[]): Promise<Step> {
-  await tx.execute(`SET LOCAL lock_timeout = '${TURN_TIMEOUT}'; SET LOCAL statement_timeout = 0; ${lockStatement(schema)}`)
   const found = await readInstallation(tx, schema)
   const migration = migrations[found.version]
   if (migration === undefined) return { found: found.version, applied: undefined }
@@ -87,12 +56,13 @@ async function applyNext(tx: Transaction, schema: string, migrations: readonly M
   return { found: found.version, applied: migration.name }
 }
 
-interface Installation {
+export interface Installation {
   readonly exists: boolean
   readonly version: number
 }
 
-async function readInstallation(tx: Transaction, schema: string): Promise<Installation> {
+/** What is there. Throws `schema_foreign` and `schema_newer`. */
+export async function readInstallation(tx: Transaction, schema: string): Promise<Installation> {
   const [row] = await tx.query(findSchema(schema))
   if (row?.exists !== true) return { exists: false, version: 0 }
   if (row.has_meta !== true) {

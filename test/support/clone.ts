@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto'
 import pg from 'pg'
+import type { Period } from '../../src/db/periods.ts'
 import { withDatabaseName } from './connection.ts'
 import { migratedTemplate } from './template.ts'
 
@@ -10,11 +11,21 @@ export interface ClonedDatabase {
   readonly drop: () => Promise<void>
 }
 
+export interface CloneOptions {
+  /** Without our schema. */
+  readonly empty?: boolean
+  /** Partitioned by such periods. Default: what `PAWL_PARTITIONED` says, so that the whole suite can be tried there; else plain tables. */
+  readonly partitioned?: Period | undefined
+}
+
 /** Makes a database on that server from the migrated template, or from nothing when `empty`. */
-export async function cloneDatabase(adminUrl: string, options: { readonly empty?: boolean } = {}): Promise<ClonedDatabase> {
+export async function cloneDatabase(adminUrl: string, options: CloneOptions = {}): Promise<ClonedDatabase> {
   const name = `pawl_${randomBytes(8).toString('hex')}`
   await asAdmin(adminUrl, async (admin) => {
-    const template = options.empty === true ? 'template1' : await migratedTemplate(admin, adminUrl)
+    const template =
+      options.empty === true
+        ? 'template1'
+        : await migratedTemplate(admin, adminUrl, options.partitioned ?? (process.env.PAWL_PARTITIONED as Period | undefined))
     await admin.query(`CREATE DATABASE ${name} TEMPLATE ${template}`)
   })
   return {

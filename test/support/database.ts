@@ -1,6 +1,6 @@
 import pg from 'pg'
 import { describe, expect, inject, test } from 'vitest'
-import { cloneDatabase } from './clone.ts'
+import { type CloneOptions, cloneDatabase } from './clone.ts'
 import type { PostgresVersion } from './postgres-server.ts'
 
 export interface FreshDatabase {
@@ -17,10 +17,7 @@ export interface FreshDatabase {
  * A database of its own, cloned from one that was migrated once per run (about 50 ms). `empty: true` gives one without
  * our schema. Call it in `beforeAll` or in a test, and `close()` where that ends.
  */
-export async function freshDatabase(
-  version: PostgresVersion = 18,
-  options: { readonly empty?: boolean } = {},
-): Promise<FreshDatabase> {
+export async function freshDatabase(version: PostgresVersion = 18, options: CloneOptions = {}): Promise<FreshDatabase> {
   const { name, connectionString, drop } = await cloneDatabase(serverUrl(version), options)
   const pools: pg.Pool[] = []
   let closing: Promise<void> | undefined
