@@ -2,6 +2,7 @@
 import { GATE_PART_SEPARATOR } from './gate.ts'
 import type { Registry } from './registry.ts'
 import { isTerminal, type Status } from './status.ts'
+import { awaitedRunOf, eventOf, isTopic } from './topics.ts'
 
 /** Work that has been due for so long while no tick was noted is not late but forgotten. Ticks are noted once a minute. */
 export const TICK_IS_STALE_MS = 120_000
@@ -122,9 +123,6 @@ function running({ step, updatedAt, leaseUntil }: ExplainRecord): Explanation {
   return { reason: 'running', step, since: updatedAt, ...lease, detail }
 }
 
-const EVENT = 'event:'
-const RUN = 'run:'
-
 function waiting({ awaits, topics, join, timerAt, updatedAt }: ExplainRecord): Explanation {
   const common = { since: updatedAt, ...(timerAt !== null && { until: timerAt }) }
   if (join) {
@@ -132,14 +130,18 @@ function waiting({ awaits, topics, join, timerAt, updatedAt }: ExplainRecord): E
     const detail = `It waits for ${remaining} more of its children to end.`
     return { reason: 'waiting_children', remaining, children: ids, ...common, detail }
   }
-  const named = (prefix: string) => topics.flatMap((topic) => (topic.startsWith(prefix) ? [topic.slice(prefix.length)] : []))
-  const [events, runs] = [named(EVENT), named(RUN)]
-  if (runs.length > 0)
-    return { reason: 'waiting_run', names: runs, ...common, detail: `It waits for the end of ${runs.join(', ')}.` }
-  if (events.length > 0)
-    return { reason: 'waiting_event', names: events, ...common, detail: `It waits for the event ${quoted(events)}.` }
-  const names = awaits ?? []
-  return { reason: 'waiting_signal', names, ...common, detail: `It waits for the signal ${quoted(names)}.` }
+  const events = topics.flatMap((topic) => eventOf(topic) ?? [])
+  const runs = topics.flatMap((topic) => awaitedRunOf(topic) ?? [])
+  const signals = (awaits ?? []).filter((name) => !isTopic(name))
+  const what = [
+    ...(runs.length > 0 ? [`the end of ${runs.join(' or ')}`] : []),
+    ...(events.length > 0 ? [`the event ${quoted(events)}`] : []),
+    ...(signals.length > 0 ? [`the signal ${quoted(signals)}`] : []),
+  ]
+  const detail = `It waits for ${what.join(', for ')}.`
+  if (runs.length > 0) return { reason: 'waiting_run', names: runs, ...common, detail }
+  if (events.length > 0) return { reason: 'waiting_event', names: events, ...common, detail }
+  return { reason: 'waiting_signal', names: signals, ...common, detail }
 }
 
 function quoted(names: readonly string[]): string {

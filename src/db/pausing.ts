@@ -54,7 +54,7 @@ async function changePause(
     did: changed ? done : undone,
     paused: row.paused === true,
     by: row.by as string | null,
-    since: row.since as number | null,
+    since: row.since === null ? null : Math.floor(row.since as number),
   }
 }
 

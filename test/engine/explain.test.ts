@@ -160,7 +160,11 @@ describe('explain', () => {
     await wait('event:opened')
     expect(await explain(engine, signals)).toMatchObject({ reason: 'waiting_event', names: ['opened'] })
     await wait(`run:${children}`)
-    expect(await explain(engine, signals)).toMatchObject({ reason: 'waiting_run', names: [children] })
+    expect(await explain(engine, signals)).toMatchObject({
+      reason: 'waiting_run',
+      names: [children],
+      detail: `It waits for the end of ${children}, for the event "opened", for the signal "paid" or "refused".`,
+    })
   })
 
   test('C187 C263 it was lost and runs alone, or its fate is uncertain, or its history does not fit', async () => {

@@ -2,7 +2,7 @@ import { execFile } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { join, posix } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
@@ -37,11 +37,29 @@ describe('the package', () => {
       .map(({ path }) => path)
       .filter(
         (path) =>
-          !/^(dist\/.+\.(js|d\.ts)|drizzle\/\d+_\w+\.sql|(README|CHANGELOG|ARCHITECTURE)\.md|LICENSE|package\.json)$/.test(path),
+          !/^(dist\/.+\.(js|d\.ts)|drizzle\/\d+_\w+\.sql|(docs\/(?!capabilities)\w+|README|CHANGELOG|ARCHITECTURE)\.md|LICENSE|package\.json)$/.test(
+            path,
+          ),
       )
     expect(unexpected).toEqual([])
     expect(packed.files.map(({ path }) => path)).toEqual(expect.arrayContaining(['LICENSE', 'dist/index.js', 'dist/index.d.ts']))
     expect(packed.files.some(({ path }) => /^drizzle\/0000_.+\.sql$/.test(path))).toBe(true)
+  })
+
+  test('leads nowhere that is not in it: what its documents link to comes along', async () => {
+    const paths = packed.files.map(({ path }) => path)
+    const documents = paths.filter((path) => path.endsWith('.md'))
+    const links = await Promise.all(
+      documents.map(async (path) => {
+        const text = await readFile(new URL(`../../${path}`, import.meta.url), 'utf8')
+        const found = [...text.matchAll(/\]\((?!https?:|#)([^)#\s]+)/g)].map(([, link]) =>
+          posix.join(posix.dirname(path), link ?? ''),
+        )
+        return found.filter((link) => !paths.includes(link))
+      }),
+    )
+    expect(documents).toContain('docs/outcomes.md')
+    expect(links.flat()).toEqual([])
   })
 
   test('brings neither the Node of the tools nor a database driver', () => {

@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest'
+import type { NewResolution, ResolveAnswer } from '../../src/core/resolution.ts'
 import { isTerminal } from '../../src/core/status.ts'
 import type { CancelAnswer, ClaimedRun } from '../../src/core/store.ts'
 import { forEachVersion } from '../support/database.ts'
@@ -21,6 +22,7 @@ const RACES_OF_CANCEL: readonly (readonly [string, Race])[] = [
   ['the spawning of children', againstChildren],
   ['the end of children', againstEndsOfChildren],
   ['a deadline', againstDeadlines],
+  ['a decision on what is uncertain', againstDecisions],
 ]
 
 forEachVersion('races of cancelling', (version) => {
@@ -171,4 +173,53 @@ async function againstDeadlines(engine: TestEngine, size: number): Promise<void>
   ])
   await finishAll(engine, [...taken.runs, ...(await claim(engine))])
   await expectOneEnd(engine, ids)
+}
+
+const DECISIONS = ['success', 'failure', 'replay'] as const
+const decisionOn = (decision: (typeof DECISIONS)[number]): NewResolution => ({
+  resolution: { id: 'd-1', decision, by: 'ann', fingerprint: decision },
+  result: decision === 'success' ? '"paid"' : null,
+  error: decision === 'failure' ? '{"code": "declined", "message": "declined"}' : null,
+})
+
+/** A replay that came first is cancelled; one that came second is refused, and the run waits for another decision with the request kept. */
+async function againstDecisions(engine: TestEngine, size: number): Promise<void> {
+  const ids = await spawn(engine, size, 'task')
+  await flush(
+    engine,
+    (await claim(engine)).map((run) => ({
+      ...finishes(run),
+      kind: 'uncertain',
+      status: 'uncertain',
+      uncertainty: '{"by": "handler"}',
+    })),
+  )
+  const decided = new Map(ids.map((id, index) => [id, DECISIONS[index % 3] as (typeof DECISIONS)[number]]))
+  const cancelled = new Map<string, CancelAnswer>()
+  const resolved = new Map<string, ResolveAnswer>()
+  const racing = pairs(
+    ids.toSorted(() => Math.random() - 0.5),
+    async (id) => cancelled.set(id, await cancel(engine, id)),
+    async (id) => resolved.set(id, await engine.store.resolve(id, BY, decisionOn(decided.get(id) ?? 'success'))),
+  )
+  await Promise.all(racing)
+  for (const id of ids) {
+    const run = await engine.run(id)
+    const seen = [decided.get(id), cancelled.get(id)?.did, resolved.get(id)?.kind, run.status]
+    const legal = [
+      ...['requested', 'already_ended'].flatMap((did) => [
+        ['success', did, 'resolved', 'completed'],
+        ['failure', did, 'resolved', 'failed'],
+      ]),
+      ['replay', 'cancelled', 'resolved', 'cancelled'],
+      ['replay', 'requested', 'cancel_requested', 'uncertain'],
+    ]
+    expect(legal).toContainEqual(seen)
+    if (cancelled.get(id)?.did === 'requested') expect(run.cancellation).not.toBeNull()
+  }
+  const undecided = ids.filter((id) => resolved.get(id)?.kind === 'cancel_requested')
+  const { resolution, ...rest } = decisionOn('success')
+  const last = { ...rest, resolution: { ...resolution, id: 'd-2' } }
+  for (const id of undecided) expect(await engine.store.resolve(id, BY, last)).toEqual({ kind: 'resolved', status: 'completed' })
+  expect(await claim(engine)).toEqual([])
 }
