@@ -1,6 +1,7 @@
 import type { Guard } from './guard.ts'
 
 const PARTITIONED = 'test/engine/partitioned.test.ts'
+const PARTITIONS = 'test/db/partitions.test.ts'
 const PAUSES = 'test/engine/pauses.test.ts'
 
 /** Guards of what operators do: pauses, partitions. */
@@ -60,5 +61,85 @@ export const GUARDS_OF_OPERATING: readonly Guard[] = [
     replace: 'x.ctid = f.place LIMIT 1',
     test: PARTITIONED,
     name: 'a claim asks each run for its own gates',
+  },
+  {
+    guard: 'a partition is looked at again once it is closed',
+    file: 'src/db/partitions.ts',
+    find: '  const kept = await readKeeper(tx, work, range)\n',
+    replace: '  const kept = found.closing ? undefined : await readKeeper(tx, work, range)\n',
+    test: PARTITIONS,
+    name: 'started again before its partition is closed',
+  },
+  {
+    guard: 'a partition is closed before it is dropped',
+    file: 'src/db/partitions.ts',
+    find: '    await tx.execute(closePartition(schema, range))\n',
+    replace: '',
+    test: PARTITIONS,
+    name: 'three at once',
+  },
+  {
+    guard: 'a closed partition refuses runs that come to life',
+    file: 'src/db/partition-sql.ts',
+    find: 'CHECK (finished_at IS NOT NULL) NOT VALID',
+    replace: 'CHECK (true) NOT VALID',
+    test: PARTITIONS,
+    name: 'once its partition is closed no run is started again',
+  },
+  {
+    guard: 'a partition that something keeps is opened again',
+    file: 'src/db/partitions.ts',
+    find: '    if (found.closing) await tx.execute(reopenPartition(schema, range))\n',
+    replace: '',
+    test: PARTITIONS,
+    name: 'closed for nothing is opened again',
+  },
+  {
+    guard: 'a child that is needed keeps its partition',
+    file: 'src/db/partition-sql.ts',
+    find: ` OR \${needed})`,
+    replace: ')',
+    test: PARTITIONS,
+    name: 'a child whose result its parent has not read',
+  },
+  {
+    guard: 'what is alive keeps its partition',
+    file: 'src/db/partition-sql.ts',
+    find: '(r.finished_at IS NULL OR r.awaited',
+    replace: '(r.awaited',
+    test: PARTITIONS,
+    name: 'a run that is alive keeps its partition',
+  },
+  {
+    guard: 'keys go with the partition',
+    file: 'src/db/partition-sql.ts',
+    find: `DELETE FROM \${s}.uniques WHERE`,
+    replace: `SELECT FROM \${s}.uniques WHERE`,
+    test: PARTITIONS,
+    name: 'their keys can be used again',
+  },
+  {
+    guard: 'pruning leaves what a drop will take',
+    file: 'src/db/statements/upkeep.ts',
+    find: `clock.at - \${graceOf(s)} AS before`,
+    replace: 'clock.at AS before',
+    test: PARTITIONS,
+    name: 'go with their partition, not one by one',
+  },
+  {
+    guard: 'the sequence of the runs goes on',
+    file: 'src/db/partition-sql.ts',
+    find: `      \`SELECT setval('\${s}.\${table}_\${column}_seq', q.last_value, q.is_called) FROM \${s}.\${old}_\${column}_seq q;\`,\n`,
+    replace: '',
+    test: PARTITIONS,
+    name: 'becomes partitioned, and they go on',
+  },
+  {
+    guard: 'what would not fit the first partition is moved',
+    file: 'src/db/partition-sql.ts',
+    find: ` WHERE \${key} >= '\${leastId(first.to)}' RETURNING`,
+    replace: ' WHERE false RETURNING',
+    test: PARTITIONS,
+    name: 'becomes partitioned, and they go on',
   },
 ]

@@ -1,35 +1,3 @@
-import { afterAll, beforeAll, describe, test } from 'vitest'
-import { type NodeHost, node } from '../../src/hosts/node.ts'
-import { type FreshDatabase, freshDatabase } from '../support/database.ts'
-import { pawl } from '../support/scenario-definitions.ts'
-import { onMovingClock, runScenario, SCENARIOS, type ScenarioHost } from '../support/scenarios.ts'
+import { describeScenarios } from './node-scenarios.ts'
 
-const KEY = 'root-key-of-the-tests'
-
-describe('the catalogue of scenarios, on Node and PostgreSQL', () => {
-  const clock = onMovingClock(pawl)
-  let fresh: FreshDatabase
-  let server: NodeHost
-  beforeAll(async () => {
-    fresh = await freshDatabase()
-    server = await node(clock.pawl, { database: fresh.connectionString, rootKey: KEY, loop: false })
-  })
-  afterAll(async () => {
-    await server.close()
-    await fresh.close()
-  })
-
-  const host: ScenarioHost = {
-    advance: clock.advance,
-    request: async (method, path, headers, body) => {
-      const init = { method, headers: { authorization: `Bearer ${KEY}`, 'content-type': 'application/json', ...headers } }
-      const response = await fetch(`${server.url}${path}`, { ...init, ...(body !== undefined && { body: JSON.stringify(body) }) })
-      const text = await response.text()
-      return { status: response.status, headers: response.headers, body: text === '' ? null : JSON.parse(text) }
-    },
-  }
-
-  test.each(SCENARIOS.map((scenario) => [scenario.id, scenario] as const))('C242 %s', async (_, scenario) => {
-    await runScenario(scenario, host)
-  })
-})
+describeScenarios('the catalogue of scenarios, on Node and PostgreSQL', 'C242')
