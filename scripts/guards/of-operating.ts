@@ -142,4 +142,12 @@ export const GUARDS_OF_OPERATING: readonly Guard[] = [
     test: PARTITIONS,
     name: 'becomes partitioned, and they go on',
   },
+  {
+    guard: 'a pause calls upkeep, which passes on the room that a run kept for nothing',
+    file: 'src/db/pausing.ts',
+    find: "...(done === 'paused' ? [callUpkeep(",
+    replace: "...(done === 'resumed' ? [callUpkeep(",
+    test: 'test/engine/pauses.test.ts',
+    name: 'one that stood next for the room of a limit passes it on',
+  },
 ]

@@ -38,7 +38,8 @@ async function changePause(around: Surroundings, verb: 'pause' | 'resume', targe
   const answer = await explained(asking, { asked: `${WORDS[verb]} the ${kind} "${name}"`, remedy: 'Ask again: it is done once.' })
   if (answer === null)
     throw new PawlError('not_found', `No ${kind} has the name ${JSON.stringify(name)}.`, { field: kind, got: name })
-  if (answer.did === 'resumed') around.committed()
+  // it goes on, or the room of a limit is for others now
+  if (answer.did === 'resumed' || answer.did === 'paused') around.committed()
   return answer
 }
 

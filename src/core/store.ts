@@ -303,6 +303,12 @@ export interface AdmissionStore {
   resolve(id: string, scope: Scope, resolution: NewResolution): Promise<ResolveAnswer>
 }
 
+export interface UpkeepDone {
+  readonly pruned: number
+  readonly more: boolean
+  readonly woke: boolean
+}
+
 /** What a tick needs: one batch each. */
 export interface EngineStore {
   claim(request: ClaimRequest): Promise<ClaimReply>
@@ -321,12 +327,12 @@ export interface EngineStore {
   findRuns(tenant: string, targets: readonly RunTarget[]): Promise<readonly (string | null)[]>
   /** Tells what commits have left to be told: events and signals of steps, ends of awaited runs. At most so many requests; true: there is more. */
   relay(maxRequests: number): Promise<{ readonly told: number; readonly more: boolean }>
-  /** Bounded upkeep: retention, gates, expired receipts. True: there is more. */
+  /** Bounded upkeep: retention, gates, expired receipts. `more`: there is more. `woke`: runs that were blocked on a gate may be due now. */
   upkeep(request: {
     readonly source: string
     readonly nextInMs: number
     readonly minRetentionSeconds: number
-  }): Promise<{ readonly pruned: number; readonly more: boolean }>
+  }): Promise<UpkeepDone>
   /** Writes the policies of limits and queue caps that the code declares. */
   declareLimits(limits: readonly { readonly name: string; readonly policy: LimitPolicy }[]): Promise<void>
 }

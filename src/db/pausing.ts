@@ -15,6 +15,7 @@ import {
 } from './statements/change-pauses.ts'
 import { ensureEnvironment } from './statements/insert-runs.ts'
 import { lockRuns } from './statements/lock-runs.ts'
+import { callUpkeep } from './statements/upkeep.ts'
 
 type Pausing = Pick<OperatingStore, 'pause' | 'resume' | 'pauseRun' | 'resumeRun'>
 
@@ -45,6 +46,8 @@ async function changePause(
     change(schema, params),
     followPauses(schema, params),
     readPause(schema, params),
+    // among those that are paused now may stand the next one for a limit's room: it is passed on by upkeep
+    ...(done === 'paused' ? [callUpkeep(schema, { now: params.now, environment })] : []),
   ])
   const row = replies[4]?.[0]
   if (!row) return null

@@ -1,4 +1,5 @@
 import type { Row } from '../core/database.ts'
+import type { UpkeepDone } from '../core/store.ts'
 import type { StoreContext } from './context.ts'
 import { finishHandovers } from './late-handover.ts'
 import { pruneEvents } from './statements/events.ts'
@@ -14,18 +15,18 @@ const GATES_AT_ONCE = 1_000
 /**
  * The duties nobody else has: retention, expired receipts and events, slots of gates that no run holds any more, runs blocked on a gate
  * that has room, and counters that say nothing. Only the tick that moves the environment's `upkeep_at` does them; each is bounded. `more`: retention did not get to its end,
- * and is due again in a second.
+ * and is due again in a second. `woke`: runs that were blocked on a gate may be due now.
  */
 export async function upkeep(
   context: StoreContext,
   request: { readonly source: string; readonly nextInMs: number; readonly minRetentionSeconds: number },
-): Promise<{ readonly pruned: number; readonly more: boolean }> {
+): Promise<UpkeepDone> {
   const { database, schema, environment } = context
   const now = context.now()
   const [taken = []] = await database.batch([
     takeUpkeep(schema, { now, environment, source: request.source, nextInMs: request.nextInMs }),
   ])
-  if (taken.length === 0) return { pruned: 0, more: false }
+  if (taken.length === 0) return { pruned: 0, more: false, woke: false }
   const gates = { now, environment, limit: GATES_AT_ONCE }
   const [, , blocked = [], , ended = []] = await database.batch([
     lockGates(schema, gates),
@@ -38,7 +39,7 @@ export async function upkeep(
     hastenUpkeep(schema, { now, environment }),
   ])
   await handOverBlocked(context, blocked)
-  return { pruned: Number(ended[0]?.pruned ?? 0), more: ended[0]?.more === true }
+  return { pruned: Number(ended[0]?.pruned ?? 0), more: ended[0]?.more === true, woke: blocked.length > 0 }
 }
 
 async function handOverBlocked(context: StoreContext, blocked: readonly Row[]): Promise<void> {

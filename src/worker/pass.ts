@@ -107,6 +107,9 @@ export class Pass {
     try {
       const done = await store.upkeep({ source: this.#source, nextInMs: UPKEEP_EVERY_MS, minRetentionSeconds })
       this.#invocation.tally.pruned += done.pruned
+      if (!done.woke) return
+      this.#invocation.poke()
+      await this.#invocation.run()
     } catch (error) {
       surroundings.logger.warn('pawl: upkeep failed and is left to a later tick', { error: String(error) })
     }

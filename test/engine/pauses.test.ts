@@ -3,10 +3,12 @@ import * as z from 'zod'
 import { job } from '../../src/core/job.ts'
 import { limit } from '../../src/core/limit.ts'
 import { machine } from '../../src/core/machine.ts'
+import type { ClaimedRun } from '../../src/core/store.ts'
 import { claimRuns } from '../../src/db/statements/claim-runs.ts'
 import { moment, sharedEngines, type TestEngine } from '../support/engine.ts'
 import { measure } from '../support/plans.ts'
 import { holdRowLock, untilBlocked } from '../support/races.ts'
+import { claim, finishes, flush } from '../traps/outcomes.ts'
 
 const mail = job({ name: 'mail', queue: 'mails', input: z.number(), run: ({ input }) => input })
 const other = job({ name: 'other', queue: 'others', input: z.number(), run: ({ input }) => input })
@@ -154,6 +156,22 @@ describe('a pause', () => {
     await beside.tick()
     await beside.tick()
     expect(order).toEqual(['going', ...Array(250).fill('stopped'), 'going'])
+  })
+
+  test('C180 one that stood next for the room of a limit passes it on when its queue is paused', async () => {
+    const engine = await start()
+    const [holder, heir] = [
+      await engine.spawnId('single', 1, { queue: 'mails' }),
+      await engine.spawnId('single', 2, { queue: 'mails' }),
+    ]
+    const behind = await engine.spawnId('single', 3, { queue: 'others' })
+    const [run] = await claim(engine, { limit: 1 })
+    expect([run?.id, await claim(engine)]).toEqual([holder, []])
+    await flush(engine, [finishes(run as ClaimedRun)])
+    expect(await engine.sql('SELECT run_id FROM pawl.ready WHERE run_id = ANY ($1)', [[heir, behind]])).toEqual([heir])
+    await engine.store.pause(pauseOf('queue', 'mails'))
+    await engine.tick()
+    expect([await statusOf(engine, heir), await statusOf(engine, behind)]).toEqual(['pending', 'completed'])
   })
 
   test('C180 100,000 runs of a paused queue cost a claim next to nothing', async () => {

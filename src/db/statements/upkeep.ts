@@ -47,6 +47,16 @@ WHERE e.name = $2::text AND (
   (p) => [p.now, p.environment],
 )
 
+/** Upkeep is due at once: somebody stands where room is kept for him, and cannot use it. */
+export const callUpkeep = defineStatement<{ readonly now: string | null; readonly environment: string }>(
+  'call_upkeep',
+  (s) => `
+WITH ${CLOCK}
+UPDATE ${s}.environments e SET upkeep_at = clock.at FROM clock WHERE e.name = $2::text AND e.upkeep_at > clock.at
+`,
+  (p) => [p.now, p.environment],
+)
+
 /** Lanes looked at in one pass of retention. */
 const LANES_PER_PASS = 50
 
