@@ -98,6 +98,24 @@ forEachVersion('rescheduling on conflict', (version) => {
     })
   })
 
+  test('C022 C023 a period that begins with the schedule moves along with the start', async () => {
+    const weekly = job({
+      name: 'weekly',
+      input: z.object({ of: z.string() }),
+      unique: { by: ['of'], period: '1h', from: 'schedule', onConflict: 'reschedule' },
+      run: () => null,
+    })
+    const engine = await start({ definitions: [weekly] })
+    const id = await engine.spawnId('weekly', { of: 'a' }, { delay: '10m' })
+    expect(await engine.spawn('weekly', { of: 'a' }, { delay: '2h' })).toMatchObject({ id, effect: 'rescheduled' })
+    engine.advance(120 * MINUTE)
+    expect(await engine.tick()).toMatchObject({ completed: 1 })
+    engine.advance(59 * MINUTE)
+    expect(await engine.spawn('weekly', { of: 'a' })).toMatchObject({ kind: 'occupied', id })
+    engine.advance(MINUTE)
+    expect(await engine.spawn('weekly', { of: 'a' })).toMatchObject({ kind: 'created' })
+  })
+
   test('C023 a call may say so itself, for a key as well, or leave the other run alone', async () => {
     const engine = await start()
     const keyed = await engine.spawnId('task', 1, { key: 'k', delay: '1h' })

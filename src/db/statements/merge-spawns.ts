@@ -132,7 +132,12 @@ updated AS (
     gate_units = CASE WHEN m.mode = 'debounce' THEN string_to_array(m.gate_units, ',')::int[] ELSE r.gate_units END
   FROM moves m, clock
   WHERE r.id = m.id
-  RETURNING r.id
+  RETURNING r.id, r.available_at, r.policy -> 'unique' AS entry
+),
+periods AS (
+  UPDATE ${s}.uniques u SET expires_at = x.available_at + make_interval(secs => (x.entry ->> 'periodMs')::float8 / 1000)
+  FROM updated x
+  WHERE x.entry -> 'fromSchedule' = 'true' AND u.run_id = x.id AND u.scope = x.entry ->> 'scope' AND u.token = x.entry ->> 'token'
 ),
 left_window AS (
   ${outOfWindow(s, 'moves', 'x.was_ready AND x.new_timer_at IS NOT NULL')}
