@@ -214,10 +214,10 @@ export const GUARDS_OF_RACES: readonly Guard[] = [
     name: 'a claim never waits for another that takes the same keys',
   },
   {
-    guard: 'a claim makes a counter only if nobody else is making it',
-    file: CLAIM_GATES,
+    guard: 'who makes a counter does so only if nobody else is making it',
+    file: GATES,
     // biome-ignore lint/suspicious/noTemplateCurlyInString: the text of a template
-    find: '  WHERE pg_try_advisory_xact_lock(${MINT_LOCK_CLASS}, hashtext(m.gate))\n',
+    find: ' WHERE pg_try_advisory_xact_lock(${MINT_LOCK_CLASS}, hashtext(m.gate))\n',
     replace: '',
     test: T05,
     name: 'a claim never waits for another that takes the same keys',
@@ -225,8 +225,9 @@ export const GUARDS_OF_RACES: readonly Guard[] = [
   {
     guard: 'only a counter that was seen full blocks a run',
     file: CLAIM_GATES,
-    find: 'JOIN remaining m ON m.gate = a.gate JOIN verdicts v ON v.id = a.id AND NOT v.admitted JOIN fitting f ON f.id = a.id\n    WHERE NOT a.fits AND NOT m.elsewhere AND (a.slots > m.slots OR a.tokens > m.tokens OR a.behind AND (m.held > 0 OR a.tokens > 0))',
-    replace: 'JOIN verdicts v ON v.id = a.id AND NOT v.admitted JOIN fitting f ON f.id = a.id\n    WHERE NOT a.fits',
+    find: 'FROM ranked a JOIN remaining m ON m.gate = a.gate JOIN verdicts v ON v.id = a.id AND NOT v.admitted\n    WHERE NOT a.fits AND NOT m.elsewhere AND (a.slots > m.slots OR a.tokens > m.tokens OR a.behind AND (m.held > 0 OR a.tokens > 0))',
+    replace:
+      'FROM ranked a LEFT JOIN remaining m ON m.gate = a.gate JOIN verdicts v ON v.id = a.id AND NOT v.admitted\n    WHERE NOT a.fits',
     test: T05,
     name: 'a run whose counter another claim holds stays in the window',
   },

@@ -21,6 +21,8 @@ export class LaneMemory {
   gated = false
   /** The same of rates: somebody waits for tokens, or did. */
   rated = false
+  /** Gates that the last claim found without a counter: they are made ahead of the next. */
+  unminted: readonly string[] = []
   /** Which database it is, once a request has said so: a caller's transaction may be one of another. */
   place: string | null = null
   /** What is known besides; what is remembered here is not told to it. */

@@ -24,7 +24,7 @@ import { type ClaimRunsParams, claimRuns, recoverClaim } from './statements/clai
 import { judgeDeadlines } from './statements/deadlines.ts'
 import { declareLimits } from './statements/declare-limits.ts'
 import { tryLockFamilies } from './statements/end-runs.ts'
-import { promoteGates } from './statements/gates.ts'
+import { mintGates, promoteGates } from './statements/gates.ts'
 import { ensureEnvironment } from './statements/insert-runs.ts'
 import { dropLapsedClaims, endLeases, endSolitude, extendClaims, readClaimed, rescueLost } from './statements/keep-claims.ts'
 import { loadChildren, loadInbox, readLanes } from './statements/load-satellites.ts'
@@ -112,6 +112,7 @@ function statementsOfClaim(context: StoreContext, request: ClaimRequest): Statem
       : []),
     promoteDue(schema, { now, environment, limit: PROMOTED_AT_ONCE }),
     ...(rated ? [promoteGates(schema, { now, environment, limit: GATES_AT_ONCE })] : []),
+    ...unminted(context),
     claimRuns(schema, toClaimParams(context, request, gated)),
     ...(request.besides.length > 0 ? [endSolitude(schema, { claimIds: request.besides, newClaimId: request.claimId })] : []),
     ...(request.peek
@@ -126,6 +127,13 @@ function statementsOfClaim(context: StoreContext, request: ClaimRequest): Statem
         ]
       : []),
   ]
+}
+
+/** Counters that a claim before has missed. */
+function unminted({ schema, environment, lanes }: StoreContext): Statement[] {
+  const gates = [...lanes.unminted]
+  lanes.unminted = []
+  return gates.length > 0 ? [mintGates(schema, { environment, gates })] : []
 }
 
 function toClaimParams(context: StoreContext, request: ClaimRequest, gated: boolean): ClaimRunsParams {
@@ -189,11 +197,13 @@ async function readClaim(
   // what the claim was besides: its last row, without an id
   const aside = rows.at(-1)?.id === null ? rows.pop() : undefined
   const unasked = Number(aside?.visit ?? 0)
+  const unminted = (aside?.extras ?? []) as readonly string[]
+  if (unminted.length > 0) context.lanes.unminted = unminted
   if (peek?.gates_due === true) context.lanes.rated = true
   if (unasked > 0 || context.lanes.rated) context.lanes.gated = true
   return {
     runs: await toClaimedRuns(context, request.claimId, rows),
-    setAside: Number(aside?.seq ?? 0) + unasked,
+    setAside: Number(aside?.seq ?? 0) + unasked + unminted.length,
     laneCursor: Number(aside?.lane_id ?? 0),
     promoted: Number(reply('promote_due')[0]?.promoted ?? 0),
     rescued: Number(reply('rescue_lost')[0]?.rescued ?? 0),

@@ -3,6 +3,7 @@ import type { Database } from '../../src/core/database.ts'
 import type { ClaimedRun } from '../../src/core/store.ts'
 import { statementsOfFlush } from '../../src/db/flush.ts'
 import { claimRuns } from '../../src/db/statements/claim-runs.ts'
+import { mintGates } from '../../src/db/statements/gates.ts'
 import { forEachVersion } from '../support/database.ts'
 import { around, sharedEngines, startEngine, type TestEngine } from '../support/engine.ts'
 import { untilBlocked } from '../support/races.ts'
@@ -23,8 +24,12 @@ forEachVersion('trap 5: exclusive keys', (version) => {
     const one = await openSession(engine.fresh.connectionString)
     const other = await openSession(engine.fresh.connectionString)
     await other.execute("SET LOCAL lock_timeout = '1ms'")
+    const gates = (await engine.sql('SELECT DISTINCT gates[1] FROM pawl.runs')) as readonly string[]
+    const making = mintGates('pawl', { environment: engine.environment, gates })
     expect(await claimed(one, engine, 2)).toEqual([])
-    // the keys are new: the other claim would make the same counters, and does not wait for the first to have made them
+    await one.run(making)
+    // the keys are new: the other makes the same counters, and does not wait for the first to have made them
+    await other.run(making)
     expect(await claimed(other, engine, 4)).toEqual([])
     await one.commit()
     await other.commit()

@@ -1,4 +1,4 @@
-import { admitting, debiting, SHARDS_TAKEN } from './claim-gates.ts'
+import { admitting, debiting, GATES_KEPT, SHARDS_TAKEN } from './claim-gates.ts'
 import { claimedColumns } from './claimed-columns.ts'
 import { atPlaces } from './places.ts'
 import { defineStatement } from './statement.ts'
@@ -31,7 +31,10 @@ export interface ClaimRunsParams {
 }
 
 /** What lies in the window of lanes that may be served, as much as was asked for: locked, and in the order in which it is taken. */
-const window = (s: string) => `environment AS MATERIALIZED (SELECT id FROM ${s}.environments WHERE name = $2::text),
+const window = (
+  s: string,
+  gated: boolean,
+) => `environment AS MATERIALIZED (SELECT id FROM ${s}.environments WHERE name = $2::text),
 walk AS (
   SELECT CASE WHEN (SELECT $10::boolean) THEN -2147483648 ELSE (SELECT $9::int) END AS lane_id, NULL::text AS tenant, 0 AS opened, 0 AS steps
   UNION ALL
@@ -74,7 +77,7 @@ candidates AS (
   FROM walk l
   CROSS JOIN LATERAL (
     SELECT * FROM (
-      SELECT y.ctid AS spot, r.ctid AS place, r.id, y.priority, y.available_at, y.position, r.payload_bytes, r.gates
+      SELECT y.ctid AS spot, r.ctid AS place, r.id, y.priority, y.available_at, y.position, r.payload_bytes, r.gates${gated ? ', r.gate_units, r.held_gates, r.gate_shards' : ''}
       FROM ${s}.ready y JOIN ${s}.runs r ON r.id = y.run_id
       WHERE y.lane_id = l.lane_id
       ORDER BY y.priority, y.available_at, y.position
@@ -86,7 +89,7 @@ candidates AS (
   LIMIT 500
 ),
 fitting AS MATERIALIZED (
-  SELECT z.spot, z.place, z.id, z.gates, z.turn
+  SELECT z.spot, z.place, z.id, z.gates, z.turn${gated ? ', z.priority, z.available_at, z.position, z.gate_units, z.held_gates, z.gate_shards' : ''}
   FROM (
     SELECT c.*, row_number() OVER turn AS turn, sum(c.payload_bytes) OVER turn AS bytes
     FROM candidates c
@@ -109,23 +112,23 @@ fitting AS MATERIALIZED (
  *
  * Gates: only a claim that holds a counter row and saw it full may block a run on it; a counter it had to skip proves nothing and
  * leaves the run where it is. What is debited, and whether that fills the gate, hangs off the rows that the claim really changed. Rows are
- * written where they were locked: one that changed after the snapshot is elsewhere by then, and is left as it is. A new counter is made
- * under a lock that is tried and not waited for: another claim that is making it would otherwise hold this one up.
+ * written where they were locked: one that changed after the snapshot is elsewhere by then, and is left as it is. A counter that is not
+ * there is not made here, where it could not be seen: the claim says so, and `mint_gates` comes ahead of the next one.
  *
  * Where nothing has gates, a statement without all that is planned in half the time. It leaves runs with gates where they are.
  *
- * Last may come a row without an id, of what the claim was besides: `seq` runs blocked or counters made, `visit` runs left for want of asking their gates,
- * and the lane to go on behind (`lane_id`) when there are more with work than one claim opens.
+ * Last may come a row without an id, of what the claim was besides: `seq` runs blocked, `visit` runs left for want of asking their gates, `extras` the gates
+ * without all their counters, and the lane to go on behind (`lane_id`) when there are more with work than one claim opens.
  */
 const claimText = (gated: boolean) => (s: string) =>
   `
-WITH RECURSIVE ${window(s)},
+WITH RECURSIVE ${window(s, gated)},
 ${gated ? `${admitting(s)},` : ''}
 claimed AS (
   UPDATE ${s}.runs c
   SET status = 'running', seq = c.seq + 1, claimed_by = $3::uuid, updated_at = coalesce($1::timestamptz, now())${gated ? `, held_gates = NULL, gate_shards = ${SHARDS_TAKEN}` : ''}
   WHERE ${atPlaces('c', 'fitting', gated ? 'f.gates IS NULL OR f.id IN (SELECT v.id FROM verdicts v WHERE v.admitted)' : 'f.gates IS NULL')} AND c.status = 'pending'
-  RETURNING ${gated ? claimedColumns(s, '$12', '$13', '(SELECT array_agg(w.gate) FROM wanted w WHERE w.id = c.id AND w.kept)') : claimedColumns(s, '$12', '$13')}
+  RETURNING ${gated ? claimedColumns(s, '$12', '$13', GATES_KEPT) : claimedColumns(s, '$12', '$13')}
 ),
 leased AS (
   INSERT INTO ${s}.claims (id, environment_id, lease_until, alone, run_ids)
@@ -143,10 +146,11 @@ removed AS (
 )
 SELECT c.id, c.seq, c.visit, c.lane_id, c.step, c.failures, c.losses, c.max_attempts, c.payload_bytes, c.input, c.state, c.lane, c.extras FROM claimed c
 UNION ALL
-SELECT NULL, x.blocked, x.gated, CASE WHEN w.opened >= 64 THEN w.lane_id ELSE 0 END, NULL, 0, 0, 0, 0, NULL, NULL, NULL, NULL
-FROM (SELECT ${gated ? '(SELECT count(*)::int FROM blocked) + (SELECT count(*)::int FROM minted)' : '0'} AS blocked, ${gated ? '0' : '(SELECT count(*)::int FROM fitting f WHERE f.gates IS NOT NULL)'} AS gated) x,
+SELECT NULL, x.blocked, x.gated, CASE WHEN w.opened >= 64 THEN w.lane_id ELSE 0 END, NULL, 0, 0, 0, 0, NULL, NULL, NULL, x.missing
+FROM (SELECT ${gated ? '(SELECT count(*)::int FROM blocked)' : '0'} AS blocked, ${gated ? '0' : '(SELECT count(*)::int FROM fitting f WHERE f.gates IS NOT NULL)'} AS gated,
+    ${gated ? '(SELECT jsonb_agg(m.gate) FROM missing m)' : 'NULL::jsonb'} AS missing) x,
   (SELECT max(lane_id) AS lane_id, max(opened) AS opened FROM walk) w
-WHERE x.blocked > 0 OR x.gated > 0 OR w.opened >= 64
+WHERE x.blocked > 0 OR x.gated > 0 OR w.opened >= 64 OR x.missing IS NOT NULL
 `
 
 const claimParams = (p: ClaimRunsParams) => [
