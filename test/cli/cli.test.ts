@@ -100,6 +100,24 @@ describe('pawl migrate', () => {
   })
 })
 
+describe('pawl partitions', () => {
+  test('C218 partitions the tables, says what it did, and does nothing the second time', async () => {
+    const plain = await freshDatabase()
+    cleanups.push(plain.close)
+    const env = { DATABASE_URL: plain.connectionString }
+    expect(await run(['partitions', '--every', 'year'], env)).toMatchObject({
+      code: 2,
+      err: expect.stringContaining('day, week, month'),
+    })
+    expect(await run(['partitions'], env)).toMatchObject({ code: 1, err: expect.stringContaining('every') })
+    expect((await run(['partitions', '--every', 'day', '--print'], env)).out).toContain('PARTITION BY RANGE')
+    const first = await run(['partitions', '--every', 'day'], env)
+    expect(first).toMatchObject({ code: 0, out: expect.stringMatching(/^the tables are partitioned by day now\nmade \d{8}\n/) })
+    expect(await run(['partitions'], env)).toMatchObject({ code: 0, out: expect.stringContaining('nothing to do') })
+    expect((await run(['doctor'], env)).out).toMatch(/ok {4}partitions: by day, made until \d{4}-\d\d-\d\d/)
+  })
+})
+
 describe('pawl against a server', () => {
   let fresh: FreshDatabase
   let host: NodeHost

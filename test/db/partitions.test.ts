@@ -196,8 +196,13 @@ forEachVersion('partitions', (version) => {
   test('C218 a run that is started again before its partition is closed keeps it, and goes on', async () => {
     const engine = await start(version, 'week')
     const id = await engine.spawnId('failing')
+    const other = await engine.spawnId('parked', {})
     await engine.tick()
     afterThisWeek(engine)
+    // so that nothing is left but to drop
+    expect(await upkeep(engine)).toMatchObject({ kept: [{ run: other }] })
+    await createCalls(engine).cancel(other)
+    engine.advance(2 * DAY_MS)
     const retried = await holdRowLock(
       engine.fresh.connectionString,
       `WITH again AS (UPDATE pawl.runs SET status = 'pending', notable = NULL, finished_at = NULL, seq = seq + 1 WHERE id = $1 RETURNING *)
@@ -205,7 +210,7 @@ forEachVersion('partitions', (version) => {
       [id],
     )
     const upkept = upkeep(engine)
-    await untilBlocked(engine.fresh.connectionString, { blockedBy: retried.pid })
+    await untilBlocked(engine.fresh.connectionString, { queryMatches: /pawl_partition_closing|LOCK TABLE ONLY .*runs_first/ })
     await retried.release()
     expect(await upkept).toMatchObject({ dropped: [], kept: [{ run: id, because: 'pending' }] })
     expect(await engine.tick()).toMatchObject({ failed: 1 })

@@ -2,6 +2,9 @@ import { BUILD, SCHEMA_VERSION } from '../../core/build.ts'
 import type { Database } from '../../core/database.ts'
 import { fromMs } from '../../core/duration.ts'
 import type { HealthRecord } from '../../core/store.ts'
+import { checkSchemaName, DEFAULT_SCHEMA } from '../../db/migrations.ts'
+import { readPartitions } from '../../db/partition-state.ts'
+import { endOf } from '../../db/periods.ts'
 import { createStore } from '../../db/store.ts'
 import type { Command, CommandCall } from '../command.ts'
 import { apiUrl } from '../with-api.ts'
@@ -57,7 +60,7 @@ async function examine(call: CommandCall, database: Database): Promise<readonly 
   const reached = { isWell: true, text: `database: reached over ${database.driver}, PostgreSQL ${row?.version}` }
   try {
     const store = createStore({ database, schema: call.text('schema'), environment: call.text('environment') })
-    return [reached, ...healthFindings(await store.health())]
+    return [reached, ...healthFindings(await store.health()), ...(await partitionFindings(call, database))]
   } catch (error) {
     return [
       reached,
@@ -91,6 +94,19 @@ function healthFindings({
     {
       isWell: oldestDueAt === null || now - oldestDueAt < LATE_WORK_MS,
       text: oldestDueAt === null ? 'work: nothing is due' : `work: the oldest due run has waited for ${ago(oldestDueAt)}`,
+    },
+  ]
+}
+
+/** Where the tables are partitioned: runs of a time without a partition lie among the others, and are deleted singly. */
+async function partitionFindings(call: CommandCall, database: Database): Promise<readonly Finding[]> {
+  const { period, nowMs, partitions } = await readPartitions(database, checkSchemaName(call.text('schema') ?? DEFAULT_SCHEMA))
+  if (period === null) return []
+  const until = Math.max(0, ...partitions.map(({ to }) => to))
+  return [
+    {
+      isWell: until > endOf(period, nowMs),
+      text: `partitions: by ${period}, made until ${new Date(until).toISOString().slice(0, 10)} (pawl partitions makes more, and drops those that are over)`,
     },
   ]
 }
