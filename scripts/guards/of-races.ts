@@ -251,7 +251,8 @@ export const GUARDS_OF_RACES: readonly Guard[] = [
     guard: 'an heir is written by id',
     file: GATES,
     find: 'WHERE r.id = ANY (ARRAY(SELECT h.id FROM heirs h)) AND',
-    replace: 'WHERE r.ctid = ANY (ARRAY(SELECT x.ctid FROM pawl.runs x WHERE x.id IN (SELECT h.id FROM heirs h) FOR NO KEY UPDATE)) AND',
+    replace:
+      'WHERE r.ctid = ANY (ARRAY(SELECT x.ctid FROM pawl.runs x WHERE x.id IN (SELECT h.id FROM heirs h) FOR NO KEY UPDATE)) AND',
     test: T05,
     name: 'an heir that changes after the snapshot of the handover',
   },
