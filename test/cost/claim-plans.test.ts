@@ -18,7 +18,7 @@ const LARGE: WorldSize = {
   foreign: 100_000,
   running: 2_000,
   waiting: 10_000,
-  blocked: 10_000,
+  blocked: 100_000,
 }
 /** The whole size takes half a minute to write: once is enough, and what depends on the version shows at a fifth of it. */
 const LARGE_OF: Readonly<Record<PostgresVersion, WorldSize>> = { 18: LARGE, 15: { ...LARGE, finished: 200_000 } }

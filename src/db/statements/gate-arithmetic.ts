@@ -20,6 +20,13 @@ export const policyOf = (s: string, environment: string, gate: string) => `
     FROM ${s}.limits l WHERE l.environment_id = ${environment} AND l.name = split_part(${gate}, E'\\x1f', 1)
   ) p`
 
+/**
+ * Whether somebody is blocked on a gate: true, or null. In the order of `runs_blocked_idx`, which is what answers it then: without one, statistics
+ * that know of many blocked runs have the table read.
+ */
+export const someBlocked = (s: string, gate: string, environment: string) => `(
+    SELECT true FROM ${s}.runs r WHERE r.blocked_on = ${gate} AND r.environment_id = ${environment} ORDER BY r.priority, r.available_at, r.position LIMIT 1)`
+
 const shareOf = (amount: string) =>
   `CASE WHEN ${amount} IS NULL THEN NULL WHEN c.shard >= p.shards THEN 0 ELSE ${amount} / p.shards + (c.shard < ${amount} % p.shards)::int END`
 

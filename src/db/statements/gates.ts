@@ -5,6 +5,7 @@ import {
   policyOf,
   slotsAsked,
   slotsLeft,
+  someBlocked,
   tokensAsked,
   tokensAt,
   tokensGiven,
@@ -175,7 +176,7 @@ WITH room AS (
   SELECT c.environment_id, c.gate, sum(${slotsLeft})::int AS n, greatest(min(p.concurrency / p.shards), 1) AS most
   FROM ${s}.environments e JOIN ${s}.limit_counters c ON c.environment_id = e.id AND c.gate = ANY ($2::text[]) ${policyOf(s, 'c.environment_id', 'c.gate')}
   WHERE e.name = $1::text AND p.burst IS NULL
-  GROUP BY c.environment_id, c.gate
+  GROUP BY c.environment_id, c.gate HAVING ${someBlocked(s, 'c.gate', 'c.environment_id')}
 ),
 heirs AS MATERIALIZED (
   SELECT w.id, w.units, room.gate FROM room CROSS JOIN LATERAL (${heirsOf(s, lock, more)}

@@ -2,7 +2,7 @@
  * Upkeep of counters, a page of them at a time: `environments.gate_cursor` is where the last page ended. In one batch: lock the page, set it
  * right, find who was forgotten, delete what is idle, move on.
  */
-import { policyOf, tokensAt } from './gate-arithmetic.ts'
+import { policyOf, someBlocked, tokensAt } from './gate-arithmetic.ts'
 import { defineStatement } from './statement.ts'
 
 export interface GatePageParams {
@@ -55,8 +55,7 @@ truth AS MATERIALIZED (
   FROM holders h CROSS JOIN LATERAL unnest(h.gates) WITH ORDINALITY AS g(gate, n) WHERE g.gate = ANY (h.held) GROUP BY 1, 2
 ),
 found AS MATERIALIZED (
-  SELECT x.gate, x.shard, coalesce(t.held, 0) AS held, p.burst IS NOT NULL AND EXISTS (
-    SELECT FROM ${s}.runs r WHERE r.blocked_on = x.gate AND r.environment_id = (SELECT id FROM environment)) AS awaited
+  SELECT x.gate, x.shard, coalesce(t.held, 0) AS held, p.burst IS NOT NULL AND ${someBlocked(s, 'x.gate', '(SELECT id FROM environment)')} IS NOT NULL AS awaited
   FROM page x LEFT JOIN truth t ON t.gate = x.gate AND t.shard = x.shard ${policyOf(s, '(SELECT id FROM environment)', 'x.gate')}
 )
 UPDATE ${s}.limit_counters c SET held = f.held, due_at = CASE WHEN f.awaited THEN least(c.due_at, (SELECT now FROM environment)) ELSE c.due_at END
@@ -72,7 +71,7 @@ export const readBlockedGates = defineStatement<GatePageParams>(
   (s) => `
 WITH ${page(s)}
 SELECT x.gate FROM (SELECT DISTINCT gate FROM page) x
-WHERE (SELECT true FROM ${s}.runs r WHERE r.blocked_on = x.gate AND r.environment_id = (SELECT id FROM environment) LIMIT 1)
+WHERE ${someBlocked(s, 'x.gate', '(SELECT id FROM environment)')}
 `,
   params,
 )
@@ -89,7 +88,7 @@ WITH ${page(s)},
 idle AS MATERIALIZED (
   SELECT c.ctid AS place FROM ${s}.limit_counters c ${policyOf(s, 'c.environment_id', 'c.gate')} CROSS JOIN environment e
   WHERE ${ON_PAGE} AND c.held = 0 AND c.due_at IS NULL AND (p.burst IS NULL OR (${tokensAt('e.now')}) >= p.burst / p.shards)
-    AND (SELECT true FROM ${s}.runs r WHERE r.blocked_on = c.gate AND r.environment_id = c.environment_id LIMIT 1) IS NULL
+    AND ${someBlocked(s, 'c.gate', 'c.environment_id')} IS NULL
 ),
 gone AS (DELETE FROM ${s}.limit_counters c WHERE c.ctid = ANY (ARRAY(SELECT i.place FROM idle i)) RETURNING 1),
 reached AS (SELECT count(*) AS n, max(x.gate) AS last FROM page x)
