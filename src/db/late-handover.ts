@@ -1,16 +1,23 @@
 import type { Row, Statement } from '../core/database.ts'
 import type { StoreContext } from './context.ts'
-import { handOverLate } from './statements/gates.ts'
+import { callRates, handOverLate } from './statements/gates.ts'
 
 /** A line of paused runs is moved out of the way some at a time: beyond so many times it is left to upkeep. */
 const ROUNDS = 20
 
-/** Hands over the room of gates, in requests that have nothing locked, until none is left for those who wait. */
+/**
+ * Hands over the room of gates, in requests that have nothing locked, until none is left for those who wait. Where tokens are a part of it,
+ * the next tick does.
+ */
 export async function passOnRoom(context: StoreContext, gates: readonly string[]): Promise<void> {
-  const { database, schema, environment } = context
+  const { database, schema, environment, now } = context
   let left = [...new Set(gates)].sort()
   for (let round = 0; left.length > 0 && round < ROUNDS; round += 1) {
-    const [rows = []] = await database.batch([handOverLate(schema, { environment, gates: left })])
+    const statements = [
+      handOverLate(schema, { environment, gates: left }),
+      ...(round === 0 ? [callRates(schema, { now: now(), environment, gates: left })] : []),
+    ]
+    const [rows = []] = await database.batch(statements)
     left = rows.map((row) => String(row.gate)).sort()
   }
 }

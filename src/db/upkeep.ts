@@ -3,7 +3,7 @@ import type { UpkeepDone } from '../core/store.ts'
 import type { StoreContext } from './context.ts'
 import { finishHandovers } from './late-handover.ts'
 import { pruneEvents } from './statements/events.ts'
-import { handOver } from './statements/gates.ts'
+import { callRates, handOver } from './statements/gates.ts'
 import { dropIdleGates, healGates, lockGates, readBlockedGates } from './statements/heal-gates.ts'
 import { hastenUpkeep, pruneEnded, pruneReceipts, takeUpkeep } from './statements/upkeep.ts'
 
@@ -45,6 +45,7 @@ export async function upkeep(
 async function handOverBlocked(context: StoreContext, blocked: readonly Row[]): Promise<void> {
   if (blocked.length === 0) return
   const { database, schema, environment } = context
-  const statements = [handOver(schema, { environment, gates: blocked.map((row) => String(row.gate)) })]
+  const gates = blocked.map((row) => String(row.gate)).sort()
+  const statements = [handOver(schema, { environment, gates }), callRates(schema, { now: context.now(), environment, gates })]
   await finishHandovers(context, statements, await database.batch(statements))
 }

@@ -209,6 +209,27 @@ export const handOverLate = defineStatement<HandOverParams>(
   (p) => [p.environment, p.gates],
 )
 
+/**
+ * Has gates with a rate looked at again that have room and somebody blocked on it: who was promoted for those tokens, and whom the next one's
+ * turn was reckoned behind, will not take them. `promote_gates` does the rest. One of no rate is left to the hand-over.
+ */
+export const callRates = defineStatement<HandOverParams & { readonly now: string | null }>(
+  'call_rates',
+  (s) => `
+WITH clock AS (SELECT coalesce($1::timestamptz, now()) AS at),
+open AS MATERIALIZED (
+  SELECT c.environment_id, c.gate, c.shard FROM ${s}.environments e CROSS JOIN clock
+  JOIN ${s}.limit_counters c ON c.environment_id = e.id AND c.gate = ANY ($3::text[]) ${policyOf(s, 'c.environment_id', 'c.gate')}
+  WHERE e.name = $2::text AND p.burst IS NOT NULL AND ${wholeTokens(`(${tokensAt('clock.at')})`)} > 0 AND coalesce(${slotsLeft} > 0, true)
+    AND (SELECT true FROM ${s}.runs r WHERE r.blocked_on = c.gate AND r.environment_id = c.environment_id LIMIT 1)
+  ORDER BY c.gate, c.shard FOR UPDATE OF c
+)
+UPDATE ${s}.limit_counters c SET due_at = least(c.due_at, clock.at) FROM open o, clock
+WHERE c.environment_id = o.environment_id AND c.gate = o.gate AND c.shard = o.shard
+`,
+  (p) => [p.now, p.environment, p.gates],
+)
+
 export interface PromoteGatesParams {
   readonly now: string | null
   readonly environment: string
