@@ -1,5 +1,6 @@
 import { afterEach, expect, test } from 'vitest'
 import * as z from 'zod'
+import { createCalls } from '../../src/client/calls.ts'
 import { toDeadlines } from '../../src/core/deadlines.ts'
 import { job } from '../../src/core/job.ts'
 import { machine } from '../../src/core/machine.ts'
@@ -38,6 +39,16 @@ const stuck = job({
     throw new Error('never')
   },
 })
+const doubtful = job({
+  name: 'doubtful',
+  input: z.unknown(),
+  progressWithin: '1h',
+  retry: { maxAttempts: 100, backoff: { kind: 'fixed', base: '25m' } },
+  run: ({ attempt, uncertain }) => {
+    if (attempt === 1) return uncertain({ reason: 'no answer' })
+    throw new Error('never')
+  },
+})
 const steady = machine({
   name: 'steady',
   state: z.object({}),
@@ -67,7 +78,7 @@ const long = job({
 
 forEachVersion('deadlines', (version) => {
   const { start: startEngine } = sharedEngines(version)
-  const definitions = [brief, prompt, stuck, steady, long]
+  const definitions = [brief, prompt, stuck, doubtful, steady, long]
   const start = (options = {}) => startEngine({ definitions, version, frozen: true, ...options })
   afterEach(() => {
     began.length = 0
@@ -155,6 +166,24 @@ forEachVersion('deadlines', (version) => {
     expect(await engine.tick()).toMatchObject({ cancelled: 1, retried: 0 })
     expect(await engine.run(id)).toMatchObject({ status: 'cancelled', error: { deadline: 'progressWithin' } })
     expect(began).toHaveLength(3)
+  })
+
+  test('C113 C056 doubt stops the clock: a replay has all its time from the decision on, and no more', async () => {
+    const engine = await start()
+    const id = await engine.spawnId('doubtful')
+    await engine.tick()
+    engine.advance(1.2 * HOUR)
+    await engine.tick()
+    engine.advance(0.8 * HOUR)
+    const { store, registry } = engine
+    await createCalls({ store, registry }).resolve(id, { id: 'again', decision: 'replay' }, { by: 'alice' })
+    for (let minutes = 0; minutes < 60; minutes += 5) {
+      await engine.tick()
+      expect(await engine.run(id)).toMatchObject({ status: 'pending' })
+      engine.advance(HOUR / 12)
+    }
+    await engine.tick()
+    expect(await engine.run(id)).toMatchObject({ status: 'cancelled', error: { deadline: 'progressWithin' } })
   })
 
   test('C113 steps that come to their end are progress, and a wait for signals stops the clock', async () => {

@@ -51,12 +51,12 @@ SELECT c.id, c.parent_id FROM children c
 const ATTEMPTS_LOOKED_AT = 1_000
 
 /**
- * When the current visit of `r` began: its first attempt, else when it became due, else the end of the visit before. Parked runs make no
+ * When the current visit of `r` began: with the decision to replay it, its first attempt, else when it became due, else the end of the visit before. Parked runs make no
  * progress and owe none.
  */
 const idleSince = (s: string) => `
   CASE WHEN r.status IN ('waiting', 'uncertain') THEN clock.at ELSE coalesce(
-    (SELECT min(a.started_at) FROM (SELECT h.started_at, h.visit, h.outcome FROM ${s}.history h WHERE h.run_id = r.id ORDER BY h.seq DESC LIMIT ${ATTEMPTS_LOOKED_AT}) a
+    (SELECT coalesce(max(a.started_at) FILTER (WHERE a.outcome = 'resolved'), min(a.started_at)) FROM (SELECT h.started_at, h.visit, h.outcome FROM ${s}.history h WHERE h.run_id = r.id ORDER BY h.seq DESC LIMIT ${ATTEMPTS_LOOKED_AT}) a
       WHERE a.visit = r.visit AND a.outcome <> 'release'),
     greatest(r.available_at, (SELECT h.finished_at FROM ${s}.history h WHERE h.run_id = r.id AND h.outcome <> 'release' ORDER BY h.seq DESC LIMIT 1))) END`
 

@@ -221,7 +221,7 @@ open AS MATERIALIZED (
   SELECT c.environment_id, c.gate, c.shard FROM ${s}.environments e CROSS JOIN clock
   JOIN ${s}.limit_counters c ON c.environment_id = e.id AND c.gate = ANY ($3::text[]) ${policyOf(s, 'c.environment_id', 'c.gate')}
   WHERE e.name = $2::text AND p.burst IS NOT NULL AND ${wholeTokens(`(${tokensAt('clock.at')})`)} > 0 AND coalesce(${slotsLeft} > 0, true)
-    AND (SELECT true FROM ${s}.runs r WHERE r.blocked_on = c.gate AND r.environment_id = c.environment_id LIMIT 1)
+    AND ${someBlocked(s, 'c.gate', 'c.environment_id')}
   ORDER BY c.gate, c.shard FOR UPDATE OF c
 )
 UPDATE ${s}.limit_counters c SET due_at = least(c.due_at, clock.at) FROM open o, clock
