@@ -190,6 +190,13 @@ function floorOf(s: string, name: string, ms: number): readonly string[] {
   ]
 }
 
+/** What plans are made from: a partition that nobody has looked at is taken for a small one. No names: all of them, and the tables as a whole. */
+export function analyze(schema: string, names: readonly string[]): string {
+  const s = quoteIdentifier(schema)
+  const tables = PARTITIONED.flatMap(({ table }) => (names.length === 0 ? [table] : names.map((name) => `${table}_${name}`)))
+  return `ANALYZE ${tables.map((table) => `${s}.${table}`).join(', ')};`
+}
+
 export function setPeriod(schema: string, period: Period): string {
   return `UPDATE ${quoteIdentifier(schema)}.meta SET partitioned_by = '${period}', min_build = greatest(min_build, ${PARTITIONS_BUILD});`
 }
@@ -210,8 +217,8 @@ ALTER TABLE ${quoteIdentifier(schema)}.runs_${name} DROP CONSTRAINT IF EXISTS ${
 export function keeperOf(schema: string, name: string, at: string): string {
   const s = quoteIdentifier(schema)
   const retention = `CASE WHEN r.status = 'completed' THEN r.retention_seconds ELSE r.failed_retention_seconds END`
-  const needed = `r.parent_id IS NOT NULL AND EXISTS (
-    SELECT FROM ${s}.runs p WHERE p.id = r.parent_id AND p.join_seq = r.parent_join_seq AND p.status NOT IN ('completed', 'failed', 'cancelled', 'discarded'))`
+  const needed = `(
+    SELECT true FROM ${s}.runs p WHERE p.id = r.parent_id AND p.join_seq = r.parent_join_seq AND p.status NOT IN ('completed', 'failed', 'cancelled', 'discarded'))`
   return `SELECT r.id, CASE WHEN r.finished_at IS NULL THEN r.status::text WHEN r.awaited THEN 'awaited' WHEN r.finished_at + make_interval(secs => ${retention}) > ${at} THEN 'retained' ELSE 'needed' END AS because
 FROM ${s}.runs_${name} r
 WHERE r.environment_id <> 0 AND (r.finished_at IS NULL OR r.awaited OR r.finished_at + make_interval(secs => ${retention}) > ${at} OR ${needed})

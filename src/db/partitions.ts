@@ -5,6 +5,7 @@ import { notAllowed, PawlError } from '../core/errors.ts'
 import { readInstallation } from './migrate.ts'
 import { checkSchemaName, DEFAULT_SCHEMA, lockStatement } from './migrations.ts'
 import {
+  analyze,
   closePartition,
   convertTables,
   createPartitions,
@@ -70,6 +71,9 @@ export async function partition(database: Database, options: PartitionOptions = 
   for (const range of missingRanges(state)) {
     const done = await make(work, range)
     if (done !== 'there') report[done].push(range.name)
+  }
+  if (converted || report.made.length > 0) {
+    await inTurn(database, work.schema, (tx) => tx.execute(analyze(work.schema, converted ? [] : report.made)))
   }
   for (const range of state.partitions.filter(({ to }) => to <= state.nowMs)) {
     const done = await drop(work, range)
@@ -221,16 +225,21 @@ export async function printPartitions(database: Database, options: PartitionOpti
     const state = await readState(tx, work)
     const every = work.every ?? state.period
     if (every === null) throw notPeriod(undefined)
-    if (state.period === null) return printed(schema, (await conversion(tx, work, every, state.nowMs)).sql)
+    if (state.period === null) {
+      return `${printed(schema, (await conversion(tx, work, every, state.nowMs)).sql)}${analyze(schema, [])}\n`
+    }
     const shapes = await readShapes(tx, schema, false)
     const parents = lockTables(
       schema,
       PARTITIONED.map(({ table }) => table),
     )
     const past = state.partitions.filter(({ to }) => to <= state.nowMs)
+    const missing = missingRanges({ ...state, period: every })
+    const names = missing.map(({ name }) => name)
     const parts = [
       ...(every === state.period ? [] : [setPeriod(schema, every)]),
-      ...missingRanges({ ...state, period: every }).map((range) => `${parents}\n${createPartitions(schema, shapes, range)}`),
+      ...missing.map((range) => `${parents}\n${createPartitions(schema, shapes, range)}`),
+      ...(missing.length === 0 ? [] : [analyze(schema, names)]),
       ...past.flatMap((range) => [
         ...(range.closing ? [] : [closePartition(schema, range)]),
         `${unlessKept(schema, range)}\n${releaseSatellites(schema, range)}`,

@@ -94,8 +94,7 @@ examined AS MATERIALIZED (
 doomed AS MATERIALIZED (
   SELECT r.ctid AS place, r.id FROM ${s}.runs r
   WHERE r.id = ANY (ARRAY(SELECT x.id FROM examined x WHERE x.over)) AND r.finished_at IS NOT NULL AND NOT r.awaited
-    AND NOT EXISTS (
-      SELECT FROM ${s}.runs p WHERE p.id = r.parent_id AND p.join_seq = r.parent_join_seq AND p.status NOT IN ('completed', 'failed', 'cancelled', 'discarded'))
+    AND (SELECT true FROM ${s}.runs p WHERE p.id = r.parent_id AND p.join_seq = r.parent_join_seq AND p.status NOT IN ('completed', 'failed', 'cancelled', 'discarded')) IS NULL
   FOR UPDATE OF r SKIP LOCKED
 ),
 gone AS (DELETE FROM ${s}.runs r WHERE ${atPlaces('r', 'doomed')} AND r.finished_at IS NOT NULL RETURNING r.id),
