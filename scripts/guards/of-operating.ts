@@ -55,6 +55,14 @@ export const GUARDS_OF_OPERATING: readonly Guard[] = [
     name: 'what is deleted is what is over',
   },
   {
+    guard: 'of two rows at one place, each is asked for its own gates',
+    file: 'src/db/statements/claim-gates.ts',
+    find: 'x.ctid = f.place AND x.id = f.id LIMIT 1',
+    replace: 'x.ctid = f.place LIMIT 1',
+    test: PARTITIONED,
+    name: 'a claim asks each run for its own gates',
+  },
+  {
     guard: 'a partition is looked at again once it is closed',
     file: 'src/db/partitions.ts',
     find: '  const kept = await readKeeper(tx, work, range)\n',

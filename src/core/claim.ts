@@ -41,6 +41,8 @@ export interface ClaimReply {
   readonly runs: readonly ClaimedRun[]
   /** Runs that left the window, or will with the next claim, because a gate denies them: what is behind them comes next. */
   readonly setAside: number
+  /** Runs that stay where they are because others hold the counter of a gate just now: there were as many more to take. */
+  readonly passedOver: number
   /** The lane to go on behind; 0: there are no more than one claim opens. */
   readonly laneCursor: number
   readonly promoted: number

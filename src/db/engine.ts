@@ -167,7 +167,7 @@ async function claim(context: StoreContext, request: ClaimRequest): Promise<Clai
   }
 }
 
-const EMPTY_CLAIM: ClaimReply = { runs: [], setAside: 0, laneCursor: 0, promoted: 0, rescued: 0, peek: null }
+const EMPTY_CLAIM: ClaimReply = { runs: [], setAside: 0, passedOver: 0, laneCursor: 0, promoted: 0, rescued: 0, peek: null }
 
 function isLost(error: unknown): boolean {
   return error instanceof DatabaseError && error.fate === 'lost'
@@ -204,6 +204,7 @@ async function readClaim(
   return {
     runs: await toClaimedRuns(context, request.claimId, rows),
     setAside: Number(aside?.seq ?? 0) + unasked + unminted.length,
+    passedOver: Number(aside?.failures ?? 0),
     laneCursor: Number(aside?.lane_id ?? 0),
     promoted: Number(reply('promote_due')[0]?.promoted ?? 0),
     rescued: Number(reply('rescue_lost')[0]?.rescued ?? 0),

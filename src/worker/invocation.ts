@@ -263,10 +263,10 @@ export class Invocation {
   #received(claim: ClaimRequest, reply: ClaimReply | null): void {
     if (!reply) return
     this.tally.countClaim(reply)
-    this.#lastClaimWasFull = reply.runs.length >= claim.limit
+    this.#lastClaimWasFull = reply.runs.length > 0 && reply.runs.length + reply.passedOver >= claim.limit
     // what a gate denied is out of the way now; behind the lanes that one claim opens there are more
     const isProgress = reply.setAside > 0 || claim.laneCursor > 0
-    if (isProgress) this.#emptyClaims = 0
+    if (isProgress || reply.runs.length > 0) this.#emptyClaims = 0
     this.#laneCursor = reply.laneCursor
     if (reply.peek) this.#peek = reply.peek
     if (reply.peek) this.#lonely.noted(reply.peek)
@@ -274,7 +274,6 @@ export class Invocation {
     if (reply.peek?.endingDue && !this.#stopping) this.#endings.start()
     if (reply.peek && !reply.peek.more && !this.#poked) this.#exhausted = true
     if (reply.runs.length > 0) {
-      this.#emptyClaims = 0
       this.#hand.open(claim, reply.runs.length)
       const taken = reply.runs.map((run) => this.#hand.take(run, 0))
       for (const held of taken) startRun(this.#stage, held)

@@ -88,7 +88,7 @@ forEachVersion('rows of two partitions that lie at the same place of each', (ver
       environment: engine.environment,
       limit: 1,
     })
-    expect((await engine.database.batch([statement]))[0]).toEqual([{ promoted: 1 }])
+    expect((await engine.database.batch([statement]))[0]).toMatchObject([{ promoted: 1 }])
     expect(await engine.sql('SELECT run_id FROM pawl.ready')).toEqual([ids[0]])
     expect(await engine.sql('SELECT id FROM pawl.runs WHERE timer_at IS NOT NULL')).toEqual([ids[1]])
   })

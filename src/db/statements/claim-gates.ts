@@ -21,14 +21,21 @@ const SHARDS_PER_CLAIM = 3
 /** What nobody asks unless a run was denied. */
 const IF_DENIED = '(SELECT true FROM verdicts v WHERE NOT v.admitted LIMIT 1)'
 
-/** What the counters are asked for, and what they have. A counter that others hold is passed over: it proves nothing. */
+/**
+ * What the counters are asked for, and what they have. A counter that others hold is passed over: it proves nothing. A run that changed after
+ * the snapshot asks for nothing: it will not be claimed, and takes no room from those behind it.
+ */
 const asking = (s: string) => `
 wanted AS MATERIALIZED (
   SELECT x.id, x.place, x.turn, x.priority, x.available_at, x.position, x.gate_shards, x.gate, x.n, cardinality(x.gates) AS of_gates,
     coalesce(x.gate_units[x.n], 1) AS units, coalesce(x.gate = ANY (x.held_gates), false) AS kept
   FROM (
     SELECT y.*, array_position(y.gates, y.gate) AS n
-    FROM (SELECT f.*, unnest(f.gates) AS gate FROM fitting f WHERE cardinality(f.gates) BETWEEN 1 AND 1000000) y
+    FROM (
+      SELECT f.id, f.place, f.turn, r.*, unnest(r.gates) AS gate FROM fitting f
+      CROSS JOIN LATERAL (SELECT x.gates, x.gate_units, x.held_gates, x.gate_shards, x.priority, x.available_at, x.position FROM ${s}.runs x WHERE x.ctid = f.place AND x.id = f.id LIMIT 1) r
+      WHERE cardinality(f.gates) BETWEEN 1 AND 1000000
+    ) y
   ) x
 ),
 needed AS MATERIALIZED (

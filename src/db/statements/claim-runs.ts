@@ -31,10 +31,7 @@ export interface ClaimRunsParams {
 }
 
 /** What lies in the window of lanes that may be served, as much as was asked for: locked, and in the order in which it is taken. */
-const window = (
-  s: string,
-  gated: boolean,
-) => `environment AS MATERIALIZED (SELECT id FROM ${s}.environments WHERE name = $2::text),
+const window = (s: string) => `environment AS MATERIALIZED (SELECT id FROM ${s}.environments WHERE name = $2::text),
 walk AS (
   SELECT CASE WHEN (SELECT $10::boolean) THEN -2147483648 ELSE (SELECT $9::int) END AS lane_id, NULL::text AS tenant, 0 AS opened, 0 AS steps
   UNION ALL
@@ -67,7 +64,7 @@ quotas AS MATERIALIZED (
       ) y
       WHERE l.tenant IS NOT NULL
     ) h
-    ORDER BY row_number() OVER (PARTITION BY h.tenant ORDER BY h.priority, h.available_at, h.position), h.priority, h.available_at, h.position
+    ORDER BY row_number() OVER (PARTITION BY CASE WHEN (SELECT min(w.tenant) <> max(w.tenant) FROM walk w) THEN h.tenant END ORDER BY h.priority, h.available_at, h.position), h.priority, h.available_at, h.position
     LIMIT (SELECT $7::int)
   ) ranked
   GROUP BY ranked.lane_id
@@ -77,7 +74,7 @@ candidates AS (
   FROM walk l
   CROSS JOIN LATERAL (
     SELECT * FROM (
-      SELECT y.ctid AS spot, r.ctid AS place, r.id, y.priority, y.available_at, y.position, r.payload_bytes, r.gates${gated ? ', r.gate_units, r.held_gates, r.gate_shards' : ''}
+      SELECT y.ctid AS spot, r.ctid AS place, r.id, y.priority, y.available_at, y.position, r.payload_bytes, r.gates
       FROM ${s}.ready y JOIN ${s}.runs r ON r.id = y.run_id
       WHERE y.lane_id = l.lane_id
       ORDER BY y.priority, y.available_at, y.position
@@ -89,7 +86,7 @@ candidates AS (
   LIMIT 500
 ),
 fitting AS MATERIALIZED (
-  SELECT z.spot, z.place, z.id, z.gates, z.turn${gated ? ', z.priority, z.available_at, z.position, z.gate_units, z.held_gates, z.gate_shards' : ''}
+  SELECT z.spot, z.place, z.id, z.gates, z.turn
   FROM (
     SELECT c.*, row_number() OVER turn AS turn, sum(c.payload_bytes) OVER turn AS bytes
     FROM candidates c
@@ -117,12 +114,12 @@ fitting AS MATERIALIZED (
  *
  * Where nothing has gates, a statement without all that is planned in half the time. It leaves runs with gates where they are.
  *
- * Last may come a row without an id, of what the claim was besides: `seq` runs blocked, `visit` runs left for want of asking their gates, `extras` the gates
- * without all their counters, and the lane to go on behind (`lane_id`) when there are more with work than one claim opens.
+ * Last may come a row without an id, of what the claim was besides: `seq` runs blocked, `visit` runs left for want of asking their gates, `failures` those
+ * left because others hold a counter, `extras` the gates without all their counters, and the lane to go on behind (`lane_id`) when there are more with work than one claim opens.
  */
 const claimText = (gated: boolean) => (s: string) =>
   `
-WITH RECURSIVE ${window(s, gated)},
+WITH RECURSIVE ${window(s)},
 ${gated ? `${admitting(s)},` : ''}
 claimed AS (
   UPDATE ${s}.runs c
@@ -146,11 +143,12 @@ removed AS (
 )
 SELECT c.id, c.seq, c.visit, c.lane_id, c.step, c.failures, c.losses, c.max_attempts, c.payload_bytes, c.input, c.state, c.lane, c.extras FROM claimed c
 UNION ALL
-SELECT NULL, x.blocked, x.gated, CASE WHEN w.opened >= 64 THEN w.lane_id ELSE 0 END, NULL, 0, 0, 0, 0, NULL, NULL, NULL, x.missing
+SELECT NULL, x.blocked, x.gated, CASE WHEN w.opened >= 64 THEN w.lane_id ELSE 0 END, NULL, x.passed, 0, 0, 0, NULL, NULL, NULL, x.missing
 FROM (SELECT ${gated ? '(SELECT count(*)::int FROM blocked)' : '0'} AS blocked, ${gated ? '0' : '(SELECT count(*)::int FROM fitting f WHERE f.gates IS NOT NULL)'} AS gated,
+    ${gated ? '(SELECT count(*)::int FROM fitting) - (SELECT count(*)::int FROM claimed) - (SELECT count(*)::int FROM blocked)' : '0'} AS passed,
     ${gated ? '(SELECT jsonb_agg(m.gate) FROM missing m)' : 'NULL::jsonb'} AS missing) x,
   (SELECT max(lane_id) AS lane_id, max(opened) AS opened FROM walk) w
-WHERE x.blocked > 0 OR x.gated > 0 OR w.opened >= 64 OR x.missing IS NOT NULL
+WHERE x.blocked > 0 OR x.gated > 0 OR x.passed > 0 OR w.opened >= 64 OR x.missing IS NOT NULL
 `
 
 const claimParams = (p: ClaimRunsParams) => [
