@@ -46,7 +46,7 @@ const NOT_ADMITTED = /^(28...|3D000|42501)$/
 /** A read-only standby after a failover: the writable one is elsewhere for the moment. */
 const READ_ONLY = '25006'
 
-/** On a partition that is about to be dropped: no run in it comes to life again. If it is not dropped after all, that is over in seconds. */
+/** What refuses runs in a partition that is about to be dropped: none comes to life again. If it is not dropped after all, that is over in seconds. */
 export const CLOSING_CONSTRAINT = 'pawl_partition_closing'
 
 function codeOf({ fate, sqlstate, constraint }: DatabaseError): ErrorCode {

@@ -201,16 +201,25 @@ export function setPeriod(schema: string, period: Period): string {
   return `UPDATE ${quoteIdentifier(schema)}.meta SET partitioned_by = '${period}', min_build = greatest(min_build, ${PARTITIONS_BUILD});`
 }
 
-/** From here on no run of the partition comes to life again: who tries is told that the database is busy. */
+/**
+ * From here on no run of the partition comes to life again: who tries is told that the database is busy. What is alive in it all the same, since
+ * it came before, goes on as ever: that is why it is a trigger and not a constraint, which would refuse that as well.
+ */
 export function closePartition(schema: string, { name }: Range): string {
-  const table = `${quoteIdentifier(schema)}.runs_${name}`
+  const s = quoteIdentifier(schema)
   return `${lockTables(schema, [`runs_${name}`])}
-ALTER TABLE ${table} ADD CONSTRAINT ${CLOSING_CONSTRAINT} CHECK (finished_at IS NOT NULL) NOT VALID;`
+CREATE OR REPLACE FUNCTION ${s}.refuse_closing() RETURNS trigger LANGUAGE plpgsql AS $refuse$ BEGIN
+  IF TG_OP = 'UPDATE' THEN
+    IF OLD.finished_at IS NULL THEN RETURN NEW; END IF;
+  END IF;
+  RAISE EXCEPTION 'the partition % is being dropped', TG_TABLE_NAME USING ERRCODE = 'check_violation', CONSTRAINT = '${CLOSING_CONSTRAINT}';
+END $refuse$;
+CREATE TRIGGER ${CLOSING_CONSTRAINT} BEFORE INSERT OR UPDATE ON ${s}.runs_${name} FOR EACH ROW WHEN (NEW.finished_at IS NULL) EXECUTE FUNCTION ${s}.refuse_closing();`
 }
 
 export function reopenPartition(schema: string, { name }: Range): string {
   return `${lockTables(schema, [`runs_${name}`])}
-ALTER TABLE ${quoteIdentifier(schema)}.runs_${name} DROP CONSTRAINT IF EXISTS ${CLOSING_CONSTRAINT};`
+DROP TRIGGER IF EXISTS ${CLOSING_CONSTRAINT} ON ${quoteIdentifier(schema)}.runs_${name};`
 }
 
 /** One run that keeps a partition, and why, if there is one. Reads the whole partition when there is none; `at`: an SQL instant. */

@@ -37,7 +37,7 @@ function findPartitions(schema: string): Statement {
     name: 'find_partitions',
     text: `
 SELECT c.relname AS name, pg_get_expr(c.relpartbound, c.oid) AS bounds,
-  EXISTS (SELECT FROM pg_constraint k WHERE k.conrelid = c.oid AND k.conname = '${CLOSING_CONSTRAINT}') AS closing
+  EXISTS (SELECT FROM pg_trigger g WHERE g.tgrelid = c.oid AND g.tgname = '${CLOSING_CONSTRAINT}') AS closing
 FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
 WHERE i.inhparent = (SELECT t.oid FROM pg_class t JOIN pg_namespace n ON n.oid = t.relnamespace WHERE n.nspname = $1::text AND t.relname = 'runs')`.trim(),
     params: [schema],

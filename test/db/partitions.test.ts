@@ -260,9 +260,14 @@ describe('partitions', () => {
   test('C218 one that was closed for nothing is opened again', async () => {
     const engine = await start(version, 'week')
     const id = await engine.spawnId('failing')
-    await engine.spawnId('parked', {})
+    const alive = await engine.spawnId('parked', {})
+    const lively = await engine.spawnId('parked', {})
     await engine.tick()
     await engine.fresh.pool().query(closePartition('pawl', { name: FIRST, from: null, to: 0 }))
+    // what was alive before goes on
+    await engine.signal({ id: lively }, 'go', null)
+    expect(await engine.tick()).toMatchObject({ completed: 1 })
+    expect((await engine.run(alive)).status).toBe('waiting')
     afterThisWeek(engine)
     expect(await upkeep(engine)).toMatchObject({ dropped: [], kept: [{ because: 'waiting' }] })
     await createCalls(engine).retry(id)
@@ -333,6 +338,60 @@ describe('partitions', () => {
     await reader.release()
     expect((await upkeep(engine)).made).toHaveLength(1)
   })
+})
+
+test('C218 work goes on while the tables are partitioned, and partitions are made and dropped under it', async () => {
+  const ran = new Map<string, number>()
+  const counted = job({
+    name: 'counted',
+    input: z.string(),
+    retention: 0,
+    run: ({ input }) => {
+      ran.set(input, (ran.get(input) ?? 0) + 1)
+    },
+  })
+  const engine = await start(18, undefined, { definitions: [counted], frozen: false })
+  const beside = await start(18, undefined, { definitions: [counted], frozen: false, on: engine.fresh })
+  const ids: string[] = []
+  let isOver = false
+  /** Under an id of the past, as these are once time is moved on, a spawn may be told that the partition is being dropped. */
+  const spawn = async (one: TestEngine, id: string): Promise<unknown> => {
+    try {
+      return await one.spawnId('counted', id, { id })
+    } catch (error) {
+      expect(error).toMatchObject({ constraint: 'pawl_partition_closing' })
+      return spawn(one, id)
+    }
+  }
+  const work = async (one: TestEngine, ms: number) => {
+    while (!isOver) {
+      const batch = Array.from({ length: 10 }, (_, i) => idAt(Date.now() + (i % 3) * ms, ids.length + i + 1))
+      ids.push(...batch)
+      await Promise.all(batch.map((id) => spawn(one, id)))
+      await one.tick()
+    }
+  }
+  const working = Promise.all([work(engine, WEEK_MS), work(beside, DAY_MS)])
+  const database = nodePostgres({ connectionString: engine.fresh.connectionString, max: 1 })
+  const upkeepIn = (days: number) =>
+    partition(database, { every: 'week', now: new Date(Date.now() + days * DAY_MS).toISOString() })
+  for (let days = 0; days < 30; days += 5) {
+    await upkeepIn(days).catch((error) => expect(error).toMatchObject({ code: 'database_busy' }))
+  }
+  isOver = true
+  await working
+  await engine.tick()
+  expect(ids.filter((id) => ran.get(id) !== 1)).toEqual([])
+  expect(ids.length).toBeGreaterThan(20)
+  expect(await engine.sql("SELECT count(*)::int FROM pawl.runs WHERE status <> 'completed' AND environment_id > 0")).toEqual([0])
+  expect(await engine.sql(ORPHANS)).toEqual([0])
+  await upkeepIn(40)
+  await database.close()
+  expect(
+    await engine.sql('SELECT count(*)::int FROM pawl.runs WHERE environment_id > 0 AND tableoid <> $1::regclass', [
+      'pawl.runs_other',
+    ]),
+  ).toEqual([0])
 })
 
 test('partitions: says what has to be there first', async () => {

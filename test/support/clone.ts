@@ -25,7 +25,11 @@ export async function cloneDatabase(adminUrl: string, options: CloneOptions = {}
     const template =
       options.empty === true
         ? 'template1'
-        : await migratedTemplate(admin, adminUrl, options.partitioned ?? (process.env.PAWL_PARTITIONED as Period | undefined))
+        : await migratedTemplate(
+            admin,
+            adminUrl,
+            options.partitioned ?? ((process.env.PAWL_PARTITIONED || undefined) as Period | undefined),
+          )
     await admin.query(`CREATE DATABASE ${name} TEMPLATE ${template}`)
   })
   return {
