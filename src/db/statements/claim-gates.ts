@@ -39,7 +39,7 @@ wanted AS MATERIALIZED (
   ) x
 ),
 needed AS MATERIALIZED (
-  SELECT w.gate, p.* FROM (SELECT DISTINCT gate FROM wanted) w ${policyOf(s, ENVIRONMENT, 'w.gate')}
+  SELECT w.gate, w.most, p.* FROM (SELECT gate, max(units) AS most FROM wanted GROUP BY gate) w ${policyOf(s, ENVIRONMENT, 'w.gate')}
 ),
 room AS MATERIALIZED (
   SELECT x.*, sum(x.slots) OVER shards - x.slots AS slots_before, sum(x.whole_tokens) OVER shards - x.whole_tokens AS tokens_before
@@ -51,12 +51,12 @@ room AS MATERIALIZED (
       SELECT c.shard, c.held, ${slotsLeft} AS slots, ${wholeTokens(`(${tokensAt(NOW)})`)} AS whole_tokens
       FROM ${s}.limit_counters c
       WHERE c.environment_id = ${ENVIRONMENT} AND c.gate = p.gate
-      ORDER BY coalesce((${slotsLeft}) < 1, false) OR coalesce((${tokensAt(NOW)}) < 1, false), mod(c.shard + mod(hashtext($3::uuid::text), 512) + 512, p.shards)
+      ORDER BY coalesce((${slotsLeft}) < ${slotsAsked('p.most')}, false) OR coalesce((${tokensAt(NOW)}) < ${tokensAsked('p.most')}, false), mod(c.shard + mod(hashtext($3::uuid::text), 512) + 512, p.shards)
       LIMIT ${SHARDS_PER_CLAIM}
       FOR UPDATE OF c SKIP LOCKED
     ) c
   ) x
-  WINDOW shards AS (PARTITION BY x.gate ORDER BY x.shard ROWS UNBOUNDED PRECEDING)
+  WINDOW shards AS (PARTITION BY x.gate ORDER BY coalesce(x.slots, x.whole_tokens) DESC, x.shard ROWS UNBOUNDED PRECEDING)
 ),
 heads AS MATERIALIZED (
   SELECT p.gate, h.priority, h.available_at, h.position
@@ -119,22 +119,23 @@ missing AS MATERIALIZED (
     AND (SELECT count(*) FROM ${s}.limit_counters c WHERE c.environment_id = ${ENVIRONMENT} AND c.gate = p.gate AND c.shard < p.shards) < p.shards
 ),
 remaining AS MATERIALIZED (
-  SELECT p.gate, p.slots, p.tokens, p.held, p.shards > 1 AND (p.gate IN (SELECT x.gate FROM missing x) OR EXISTS (
+  SELECT r.gate, r.concurrency, r.burst, r.ms_per_token, r.shards, array_agg(r.shard) AS seen, max(r.slots - coalesce(t.slots, 0)) AS slots,
+    max(r.whole_tokens - coalesce(t.tokens, 0)) AS tokens, sum(r.held + coalesce(t.held, 0)) AS held
+  FROM room r LEFT JOIN taken t ON t.gate = r.gate AND t.shard = r.shard WHERE ${IF_DENIED} GROUP BY r.gate, r.concurrency, r.burst, r.ms_per_token, r.shards
+),
+elsewhere AS MATERIALIZED (
+  SELECT x.gate, x.slots, x.tokens FROM (SELECT DISTINCT a.gate, a.slots, a.tokens FROM ranked a WHERE NOT a.fits) x JOIN remaining p ON p.gate = x.gate
+  WHERE p.shards > 1 AND (p.gate IN (SELECT m.gate FROM missing m) OR EXISTS (
     SELECT FROM ${s}.limit_counters c
     WHERE c.environment_id = ${ENVIRONMENT} AND c.gate = p.gate AND c.shard < p.shards AND c.shard <> ALL (p.seen)
-      AND coalesce((${slotsLeft}) > 0, true) AND coalesce(${wholeTokens(`(${tokensAt(NOW)})`)} > 0, true))) AS elsewhere
-  FROM (
-    SELECT r.gate, r.concurrency, r.burst, r.ms_per_token, r.shards, array_agg(r.shard) AS seen, max(r.slots - coalesce(t.slots, 0)) AS slots,
-      max(r.whole_tokens - coalesce(t.tokens, 0)) AS tokens, sum(r.held + coalesce(t.held, 0)) AS held
-    FROM room r LEFT JOIN taken t ON t.gate = r.gate AND t.shard = r.shard WHERE ${IF_DENIED} GROUP BY r.gate, r.concurrency, r.burst, r.ms_per_token, r.shards
-  ) p
+      AND coalesce((${slotsLeft}) >= x.slots, true) AND coalesce(${wholeTokens(`(${tokensAt(NOW)})`)} >= x.tokens, true)))
 ),
 blocked AS (
   UPDATE ${s}.runs r SET blocked_on = d.gate
   FROM (
     SELECT DISTINCT ON (a.id) a.id, a.place, a.turn, a.gate, CASE WHEN a.tokens > m.tokens OR a.behind AND a.tokens > 0 THEN a.tokens END AS tokens
     FROM ranked a JOIN remaining m ON m.gate = a.gate JOIN verdicts v ON v.id = a.id AND NOT v.admitted
-    WHERE NOT a.fits AND NOT m.elsewhere AND (a.slots > m.slots OR a.tokens > m.tokens OR a.behind AND (m.held > 0 OR a.tokens > 0))
+    WHERE NOT a.fits AND (a.gate, a.slots, a.tokens) NOT IN (SELECT x.gate, x.slots, x.tokens FROM elsewhere x) AND (a.slots > m.slots OR a.tokens > m.tokens OR a.behind AND (m.held > 0 OR a.tokens > 0))
     ORDER BY a.id, a.gate
   ) d
   WHERE r.id = d.id AND r.ctid = d.place AND r.status = 'pending'

@@ -137,18 +137,20 @@ const HEIRS_AT_ONCE = 1_000
 const LATE_HEIRS = 100
 
 /**
- * Who comes next on `room.gate`, in order, as far as `room.n` units go: nobody overtakes a heavy one that has to wait. One whose queue or
+ * Who comes next on `room.gate`, in order, as far as `room.n` units go, and no counter has to give more than `room.best`, what is left in the
+ * fullest of them: nobody overtakes a heavy one that has to wait. One whose queue or
  * definition is paused takes none of them: it waits for the resumption in the window from now on, and is in nobody's way.
  */
 const heirsOf = (s: string, lock: string, more = 0) => `
     SELECT y.id, y.units FROM (
-      SELECT x.id, x.units, sum(x.units) OVER (ORDER BY x.priority, x.available_at, x.position ROWS UNBOUNDED PRECEDING) AS up_to FROM (
+      SELECT x.id, x.units, sum(x.units) OVER (ORDER BY x.priority, x.available_at, x.position ROWS UNBOUNDED PRECEDING) AS up_to,
+        max(x.units) OVER (ORDER BY x.priority, x.available_at, x.position ROWS UNBOUNDED PRECEDING) AS heaviest FROM (
         SELECT r.id, r.priority, r.available_at, r.position, CASE WHEN (SELECT l.paused FROM ${s}.lanes l WHERE l.id = r.lane_id) THEN 0
           ELSE least(coalesce(r.gate_units[array_position(r.gates, room.gate)], 1), room.most) END AS units FROM ${s}.runs r
         WHERE r.blocked_on = room.gate AND r.environment_id = room.environment_id ORDER BY r.priority, r.available_at, r.position
         LIMIT ${more === 0 ? `least(greatest(room.n, 0), ${HEIRS_AT_ONCE})` : `CASE WHEN room.n > 0 THEN least(room.n + ${more}, ${HEIRS_AT_ONCE}) ELSE 0 END`} ${lock}
       ) x
-    ) y WHERE y.up_to <= room.n`
+    ) y WHERE y.up_to <= room.n AND y.heaviest <= room.best`
 
 /**
  * Written by id: an heir that changed after the snapshot (a signal came) is an heir all the same. That it is still blocked is asked in a
@@ -173,7 +175,7 @@ export interface HandOverParams {
 
 const handingOver = (s: string, lock: string, more = 0) => `
 WITH room AS (
-  SELECT c.environment_id, c.gate, sum(${slotsLeft})::int AS n, greatest(min(p.concurrency / p.shards), 1) AS most
+  SELECT c.environment_id, c.gate, sum(${slotsLeft})::int AS n, max(${slotsLeft}) AS best, greatest(min(p.concurrency / p.shards), 1) AS most
   FROM ${s}.environments e JOIN ${s}.limit_counters c ON c.environment_id = e.id AND c.gate = ANY ($2::text[]) ${policyOf(s, 'c.environment_id', 'c.gate')}
   WHERE e.name = $1::text AND p.burst IS NULL
   GROUP BY c.environment_id, c.gate HAVING ${someBlocked(s, 'c.gate', 'c.environment_id')}
@@ -242,8 +244,8 @@ const AGAIN_AFTER_MS = 10
 
 /**
  * Moves runs blocked on a rate back into the window, in order, as many as there are tokens (and slots, where the limit has both), and
- * notes when the next one can be admitted. Tokens are charged by the claim, not here. Without slots it is left to who gives them back:
- * he waits for this counter, and has it looked at again.
+ * notes when the next one can be admitted, by a counter that has all it asks for. Tokens are charged by the claim, not here. Without slots it
+ * is left to who gives them back: he waits for this counter, and has it looked at again.
  */
 export const promoteGates = defineStatement<PromoteGatesParams>(
   'promote_gates',
@@ -263,7 +265,7 @@ room AS MATERIALIZED (
   FROM (
     SELECT c.environment_id, c.gate, min(c.shard) AS shard, sum(${slotsLeft})::int AS slots, sum(${wholeTokens(`(${tokensAt('e.now')})`)})::int AS tokens,
       max((${tokensAt('e.now')}) - ${wholeTokens(`(${tokensAt('e.now')})`)}) AS part, p.concurrency, p.burst, p.ms_per_token, p.shards,
-      greatest(least(p.concurrency / p.shards, p.burst / p.shards), 1) AS most
+      greatest(least(p.concurrency / p.shards, p.burst / p.shards), 1) AS most, max(least(${slotsLeft}, ${wholeTokens(`(${tokensAt('e.now')})`)})) AS best
     FROM environment e CROSS JOIN counters c ${policyOf(s, 'c.environment_id', 'c.gate')}
     GROUP BY c.environment_id, c.gate, p.concurrency, p.burst, p.ms_per_token, p.shards
   ) r
@@ -274,8 +276,10 @@ heirs AS MATERIALIZED (
 ),
 ${freeing(s)},
 following AS MATERIALIZED (
-  SELECT p.*, h.units, coalesce((SELECT sum(x.units) FROM heirs x WHERE x.gate = p.gate), 0)::int AS taken
-  FROM room p LEFT JOIN LATERAL (
+  SELECT p.*, h.units, coalesce((SELECT sum(x.units) FROM heirs x WHERE x.gate = p.gate), 0)::int AS taken,
+    (SELECT min(${tokensAsked('h.units')} - (${tokensAt('e.now')})) FROM counters c
+      WHERE c.environment_id = p.environment_id AND c.gate = p.gate AND coalesce(${slotsLeft} >= ${slotsAsked('h.units')}, true)) AS missing
+  FROM environment e CROSS JOIN room p LEFT JOIN LATERAL (
     SELECT coalesce(r.gate_units[array_position(r.gates, p.gate)], 1) AS units FROM ${s}.runs r
     WHERE r.blocked_on = p.gate AND r.environment_id = p.environment_id AND r.id <> ALL (ARRAY(SELECT x.id FROM heirs x WHERE x.gate = p.gate))
     ORDER BY r.priority, r.available_at, r.position LIMIT 1
@@ -283,8 +287,8 @@ following AS MATERIALIZED (
 ),
 noted AS (
   UPDATE ${s}.limit_counters c
-  SET due_at = CASE WHEN p.units IS NULL OR c.shard <> p.shard OR coalesce(${slotsAsked('p.units')} > p.slots - p.taken, false) THEN NULL
-    ELSE greatest(${whenTokens('e.now', `${tokensAsked('p.units')} - (p.tokens - p.taken) - p.part`)}, e.now + interval '${AGAIN_AFTER_MS} ms') END
+  SET due_at = CASE WHEN p.units IS NULL OR c.shard <> p.shard OR p.missing IS NULL OR coalesce(${slotsAsked('p.units')} > p.slots - p.taken, false) THEN NULL
+    ELSE greatest(${whenTokens('e.now', `greatest(${tokensAsked('p.units')} - (p.tokens - p.taken) - p.part, p.missing)`)}, e.now + interval '${AGAIN_AFTER_MS} ms') END
   FROM following p, environment e, counters k
   WHERE c.environment_id = p.environment_id AND c.gate = p.gate AND k.gate = c.gate AND k.shard = c.shard
 )
