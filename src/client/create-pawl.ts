@@ -37,6 +37,8 @@ export interface TickerParams {
   readonly surroundings: { readonly env: unknown; readonly services: unknown; readonly logger: Logger }
   readonly budget: Budget
   readonly requests: () => number
+  /** The budget's requests are those of the invocation that was connected for this. Default false: each pass may send so many. */
+  readonly sharesInvocation?: boolean | undefined
   /** Shared by all tickers over one database: schedules and limits are declared once. */
   readonly declared: { done: boolean }
   readonly leaseMs?: number | undefined
@@ -54,7 +56,8 @@ export interface RunningTicker {
 }
 
 /** What a host decides about ticking. */
-export interface TickingOptions extends Pick<TickerParams, 'leaseMs' | 'queues' | 'random' | 'nowMs' | 'newClaimId'> {
+export interface TickingOptions
+  extends Pick<TickerParams, 'sharesInvocation' | 'leaseMs' | 'queues' | 'random' | 'nowMs' | 'newClaimId'> {
   readonly budget: Budget
 }
 

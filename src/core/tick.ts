@@ -3,7 +3,7 @@
 export interface Budget {
   /** Wall time until it must have returned, in milliseconds. */
   readonly wallMs: number
-  /** Database requests it may send (subrequests on Workers). */
+  /** Database requests it may send; on hosts with invocations (subrequests on Workers) those of the whole invocation. */
   readonly requests: number
   /** Steps that may run side by side. */
   readonly concurrency: number

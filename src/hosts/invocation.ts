@@ -115,7 +115,7 @@ export class HostInvocation<E> {
   }
 
   #createTicker(budget: Budget): RunningTicker {
-    return this.#connection.createTicker({ budget })
+    return this.#connection.createTicker({ budget, sharesInvocation: true })
   }
 
   #afterPass(report: TickReport, depth: number): Promise<void> {

@@ -9,7 +9,7 @@ export interface InvocationParams {
   readonly registry: Registry
   readonly surroundings: HandlerSurroundings
   readonly budget: Budget
-  /** Database requests sent so far by this store's driver. */
+  /** Database requests that count against the budget so far. */
   readonly requests: () => number
   readonly random: () => number
   readonly nowMs: () => number

@@ -34,10 +34,11 @@ export class Pass {
   constructor(options: TickerOptions, source: string) {
     this.#options = options
     this.#source = source
-    this.#params = invocationParams(options)
+    this.#requestsBefore = options.requests()
+    const counted = options.sharesInvocation ? 0 : this.#requestsBefore
+    this.#params = invocationParams({ ...options, requests: () => options.requests() - counted })
     this.#invocation = new Invocation(this.#params)
     this.#startedAt = this.#params.nowMs()
-    this.#requestsBefore = options.requests()
   }
 
   /** Has it look again; false when it is over, and what was written meanwhile is for another pass. */

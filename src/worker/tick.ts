@@ -10,8 +10,13 @@ export interface TickerOptions {
   readonly registry: Registry
   readonly surroundings: HandlerSurroundings
   readonly budget: Budget
-  /** Requests sent by the store's driver since it was made. */
+  /** Requests sent by the store's driver since it was connected. */
   readonly requests: () => number
+  /**
+   * The budget's requests are those of one invocation of the host, connected for it alone: all that were sent since count, whoever sent them.
+   * Default false: each pass may send so many.
+   */
+  readonly sharesInvocation?: boolean | undefined
   /** How long a claim lasts without a heartbeat, in milliseconds. Default 30 s: how late a killed run is taken up again. */
   readonly leaseMs?: number | undefined
   /** How long a handler may go on once its run was cancelled before it is left behind, in milliseconds. Default 1 s. */

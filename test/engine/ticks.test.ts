@@ -130,6 +130,22 @@ forEachVersion('ticks', (version) => {
     expect(report.more).toBe(true)
   })
 
+  test('C246 the next tick of a process that lives on has as many again, one of the same invocation has what is left', async () => {
+    const engine = await start({ definitions: [echo], budget: { requests: 20, batch: 1, concurrency: 1 } })
+    await engine.spawnMany('echo', Array.from({ length: 100 }))
+    for (let n = 1; n <= 3; n += 1) expect((await engine.tick()).completed).toBeGreaterThan(10)
+    const shared = await start({
+      beside: engine,
+      definitions: [echo],
+      budget: { requests: 20, batch: 1 },
+      sharesInvocation: true,
+    })
+    const first = await shared.tick()
+    expect(first.completed).toBeGreaterThan(10)
+    expect((await shared.tick()).completed).toBe(0)
+    expect(shared.database.requests).toBeLessThanOrEqual(20)
+  })
+
   test('C050 a stopped ticker finishes what runs, claims nothing more, and what it left is free at once', async () => {
     const [entered, mayEnd] = [moment(), moment()]
     const work = hooked('work', async () => {

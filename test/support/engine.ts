@@ -17,6 +17,8 @@ export interface EngineOptions {
   readonly queues?: Readonly<Record<string, QueueOptions>>
   readonly version?: PostgresVersion
   readonly budget?: Partial<Budget>
+  /** All requests since the start count against the budget, as on hosts with invocations. */
+  readonly sharesInvocation?: boolean
   readonly environment?: string
   readonly leaseMs?: number
   readonly cancelGraceMs?: number
@@ -95,6 +97,7 @@ export async function startEngine(options: EngineOptions): Promise<TestEngine> {
     leaseMs,
     cancelGraceMs: options.cancelGraceMs,
     queues: options.only,
+    sharesInvocation: options.sharesInvocation,
     nowMs: options.nowMs,
     random: options.random,
     declared: { done: false },
