@@ -2,6 +2,7 @@ import type { Guard } from './guard.ts'
 
 const PARTITIONED = 'test/engine/partitioned.test.ts'
 const PARTITIONS = 'test/db/partitions.test.ts'
+const PARTITION_UPKEEP = 'test/db/partition-upkeep.test.ts'
 const PAUSES = 'test/engine/pauses.test.ts'
 
 /** Guards of what operators do: pauses, partitions. */
@@ -91,7 +92,7 @@ export const GUARDS_OF_OPERATING: readonly Guard[] = [
     file: 'src/db/partitions.ts',
     find: '    if (found.closing) await tx.execute(reopenPartition(schema, range))\n',
     replace: '',
-    test: PARTITIONS,
+    test: PARTITION_UPKEEP,
     name: 'closed for nothing is opened again',
   },
   {
@@ -99,7 +100,7 @@ export const GUARDS_OF_OPERATING: readonly Guard[] = [
     file: 'src/db/partition-sql.ts',
     find: ` OR \${needed})`,
     replace: ')',
-    test: PARTITIONS,
+    test: PARTITION_UPKEEP,
     name: 'a child whose result its parent has not read',
   },
   {
@@ -163,7 +164,7 @@ export const GUARDS_OF_OPERATING: readonly Guard[] = [
     file: 'src/db/partition-sql.ts',
     find: '    IF OLD.finished_at IS NULL THEN RETURN NEW; END IF;\n',
     replace: '',
-    test: PARTITIONS,
+    test: PARTITION_UPKEEP,
     name: 'closed for nothing is opened again',
   },
 ]
