@@ -18,6 +18,7 @@ interface Verdict {
 const root = fileURLToPath(new URL('../', import.meta.url))
 const words = process.argv.slice(2)
 const guards = GUARDS.filter(({ guard, file, test }) => words.every((word) => `${guard} ${file} ${test}`.includes(word)))
+if (guards.length === 0) throw new Error(`No guard has ${JSON.stringify(words.join(' '))} in its name, file or test.`)
 
 /** The files of the repository, those not yet committed too. */
 function copyTree(): string {

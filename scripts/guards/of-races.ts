@@ -225,7 +225,7 @@ export const GUARDS_OF_RACES: readonly Guard[] = [
   {
     guard: 'only a counter that was seen full blocks a run',
     file: CLAIM_GATES,
-    find: 'FROM ranked a JOIN remaining m ON m.gate = a.gate JOIN verdicts v ON v.id = a.id AND NOT v.admitted\n    WHERE NOT a.fits AND NOT m.elsewhere AND (a.slots > m.slots OR a.tokens > m.tokens OR a.behind AND (m.held > 0 OR a.tokens > 0))',
+    find: 'FROM ranked a JOIN remaining m ON m.gate = a.gate JOIN verdicts v ON v.id = a.id AND NOT v.admitted\n    WHERE NOT a.fits AND (a.gate, a.slots, a.tokens) NOT IN (SELECT x.gate, x.slots, x.tokens FROM elsewhere x) AND (a.slots > m.slots OR a.tokens > m.tokens OR a.behind AND (m.held > 0 OR a.tokens > 0))',
     replace:
       'FROM ranked a LEFT JOIN remaining m ON m.gate = a.gate JOIN verdicts v ON v.id = a.id AND NOT v.admitted\n    WHERE NOT a.fits',
     test: T05,
