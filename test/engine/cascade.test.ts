@@ -4,6 +4,7 @@ import { job } from '../../src/core/job.ts'
 import { machine } from '../../src/core/machine.ts'
 import { forEachVersion } from '../support/database.ts'
 import { type Moment, moment, sharedEngines, type TestEngine } from '../support/engine.ts'
+import { children, claim, claimOne, finishes, flush, joins } from '../traps/outcomes.ts'
 import { lockRun } from '../traps/session.ts'
 
 const ran: unknown[] = []
@@ -155,5 +156,23 @@ forEachVersion('cancelling a family', (version) => {
     expect(await engine.tick()).toMatchObject({ cancelled: 2, claimed: 0 })
     // the other child of the root is still waited for
     expect(await engine.run(id)).toMatchObject({ status: 'waiting', joinRemaining: 1 })
+  })
+
+  test('C149 children of a parent that was started again are no part of its cancellation, which the earlier ones still follow', async () => {
+    const engine = await start()
+    const id = await engine.spawnId('early', {})
+    const [first, second] = [await children(engine, 'leaf', 2), await children(engine, 'leaf', 2)]
+    await flush(engine, [joins(await claimOne(engine), first, 1)])
+    await flush(engine, [finishes((await claim(engine, { limit: 1 }))[0]!)])
+    await engine.store.cancel(id, SCOPE)
+    await engine.store.retry(id, SCOPE)
+    // nobody has ticked in between
+    await flush(engine, [joins(await claimOne(engine, { queues: ['default'] }), second)])
+    expect(await engine.store.endDue()).toEqual({ ended: 1, moved: true })
+    expect(await statuses(engine)).toEqual(['early waiting 1', 'leaf cancelled 1', 'leaf completed 1', 'leaf pending 2'])
+    expect(await engine.store.endDue()).toEqual({ ended: 0, moved: false })
+    // cancelled once more, it takes them along
+    await engine.store.cancel(id, SCOPE)
+    expect(await engine.store.endDue()).toEqual({ ended: 2, moved: true })
   })
 })

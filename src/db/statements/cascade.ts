@@ -1,4 +1,4 @@
-import { cascading, followsParent, isOurs, isOursWithParent } from './end-runs.ts'
+import { cascading, followsParent, isOurs, isOursWithParent, lastJoinToFollow } from './end-runs.ts'
 import { CLOCK, defineStatement } from './statement.ts'
 
 export interface FollowParentsParams {
@@ -37,7 +37,7 @@ export const endCascades = defineStatement<{ readonly parentIds: readonly string
 DELETE FROM ${s}.cascades c
 WHERE c.parent_id = ANY ($1::uuid[]) AND coalesce((SELECT ${isOurs('p')} FROM ${s}.runs p WHERE p.id = c.parent_id), true)
   AND (SELECT true FROM ${s}.runs k WHERE k.parent_id = c.parent_id AND k.parent_join_seq >= c.join_seq
-    AND k.parent_join_seq <= CASE WHEN c.join_seq = 0 THEN 2147483647 ELSE c.join_seq END AND ${followsParent('k')} LIMIT 1) IS NULL
+    AND k.parent_join_seq <= CASE WHEN c.join_seq = 0 THEN ${lastJoinToFollow(s, 'c.parent_id')} ELSE c.join_seq END AND ${followsParent('k')} LIMIT 1) IS NULL
   AND (c.join_seq <> 0 OR (SELECT true FROM ${s}.runs k WHERE k.parent_id = c.parent_id AND k.parent_join_seq IS NULL AND ${followsParent('k')} LIMIT 1) IS NULL)
 RETURNING c.parent_id AS id
 `,

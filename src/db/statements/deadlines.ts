@@ -1,4 +1,4 @@
-import { cascading, followsParent, isOursWithParent } from './end-runs.ts'
+import { cascading, followsParent, isOursWithParent, lastJoinToFollow } from './end-runs.ts'
 import { CLOCK, defineStatement } from './statement.ts'
 
 export interface FindEndingsParams {
@@ -30,12 +30,12 @@ due AS (
   WHERE f.deadline_at <= (SELECT at FROM clock)
 ),
 parents AS MATERIALIZED (
-  SELECT c.parent_id, c.join_seq FROM ${s}.cascades c WHERE c.environment_id = (SELECT id FROM environment) ORDER BY c.created_at LIMIT ${CASCADES_AT_ONCE}
+  SELECT c.parent_id, c.join_seq, ${lastJoinToFollow(s, 'c.parent_id')} AS last FROM ${s}.cascades c WHERE c.environment_id = (SELECT id FROM environment) ORDER BY c.created_at LIMIT ${CASCADES_AT_ONCE}
 ),
 children AS (
   SELECT p.parent_id, k.id FROM parents p LEFT JOIN LATERAL (
     SELECT x.id FROM ${s}.runs x
-    WHERE x.parent_id = p.parent_id AND (p.join_seq = 0 OR x.parent_join_seq = p.join_seq) AND ${followsParent('x')}
+    WHERE x.parent_id = p.parent_id AND (p.join_seq = 0 AND coalesce(x.parent_join_seq, 0) <= p.last OR x.parent_join_seq = p.join_seq) AND ${followsParent('x')}
     ORDER BY x.parent_join_seq, x.child_index LIMIT (SELECT $3::int)
   ) k ON true
   LIMIT (SELECT $3::int + ${CASCADES_AT_ONCE})

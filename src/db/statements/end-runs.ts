@@ -20,6 +20,16 @@ export const isOursWithParent = (s: string, run: string) => `
 export const followsParent = (child: string) => `
   ${child}.finished_at IS NULL AND ${child}.cancel_requested_at IS NULL AND NOT coalesce((${child}.policy ->> 'outlivesParent')::boolean, false)`
 
+/**
+ * The last join (its seq) whose children follow the cancellation of `parent`. One that was started again after it has made those behind that
+ * anew, and they are no part of it.
+ */
+export const lastJoinToFollow = (s: string, parent: string) => `coalesce((
+    SELECT h.seq FROM ${s}.runs p CROSS JOIN LATERAL (
+      SELECT x.seq FROM ${s}.history x WHERE x.run_id = p.id AND x.outcome = 'retried' ORDER BY x.seq DESC LIMIT 1
+    ) h
+    WHERE p.id = ${parent} AND p.status <> 'cancelled' AND p.cancel_requested_at IS NULL), 2147483647)`
+
 /** Leaves word that the children of those runs (`asked`: id, environment_id) are to follow, where there are any; beside `clock`. */
 export const cascading = (s: string) => `
 cascaded AS (
