@@ -42,21 +42,22 @@ export function encode(statement: Statement): EncodedStatement {
 
 /**
  * Writes the statements and their Sync to `writer`. With a session they are prepared by name, else
- * unnamed. `written` is called behind each.
+ * unnamed. `ahead` is called before one is encoded that could wait.
  */
 export function planStatements(
   writer: WireWriter,
   statements: readonly EncodedStatement[],
   session: Session | undefined,
-  written: () => void = () => {},
+  ahead: () => void = () => {},
 ): Plan {
   const planned: Planned[] = []
   try {
-    for (const { statement, params = encodeParameters(statement) } of statements) {
+    for (const { statement, params: early } of statements) {
+      if (!early) ahead()
+      const params = early ?? encodeParameters(statement)
       const prepared = session && preparedFor(session, statement)
       writeStatement(writer, statement.text, params, prepared)
       planned.push({ prepared, reader: prepared?.state === 'ready' ? prepared.reader : undefined, rows: [] })
-      written()
     }
   } catch (error) {
     new Plan(planned).abandon()

@@ -142,7 +142,10 @@ export function statementsForInserts(context: StoreContext, runs: readonly NewRu
   if (runs.length < SPLIT_FROM || !runs.every(isPlain)) return [insertRuns(schema, toInsertParams(context, runs, { nonce }))]
   const now = context.now()
   const at = { ...context, now: () => now }
-  return [runs.slice(0, AHEAD), runs.slice(AHEAD)].map((part) => insertFreshRuns.later(schema, () => toFreshParams(at, part)))
+  return [
+    insertFreshRuns(schema, toFreshParams(at, runs.slice(0, AHEAD))),
+    insertFreshRuns.later(schema, () => toFreshParams(at, runs.slice(AHEAD))),
+  ]
 }
 
 /** It has none of the optional columns, and an id of its own. */

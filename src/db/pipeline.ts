@@ -16,7 +16,7 @@ import { WireWriter } from './wire.ts'
 /**
  * A `Database` over a pool with the interface of node-postgres, which Neon's WebSocket pool shares. A batch is written in one
  * go, COMMIT included, before any reply is read: however busy the event loop is, the server never waits for it with row locks in
- * hand. A large one leaves statement by statement, so that the server works on the first while the next is encoded.
+ * hand. A large one leaves in parts, so that the server works on the first while the next is encoded.
  */
 
 interface PipelineConnection {
@@ -167,9 +167,6 @@ async function sendThrough(client: object, statements: readonly Statement[]): Pr
   return (await exchange(way, statements.map(encode), undefined)).results()
 }
 
-/** Bytes that are worth a write of their own: the server begins with them while the rest is being encoded. */
-const BLOCK_BYTES = 16_384
-
 /** What node-postgres calls a Submittable: its client hands it the connection, then the replies. */
 class Request {
   sent = false
@@ -200,9 +197,7 @@ class Request {
       stream.write(writer.take())
     }
     try {
-      this.plan = planStatements(writer, statements, session, () => {
-        if (writer.size >= BLOCK_BYTES) leave()
-      })
+      this.plan = planStatements(writer, statements, session, leave)
     } catch (error) {
       // what has left is a transaction without its COMMIT: it ends with the connection
       if (this.sent) stream.destroy?.()

@@ -72,11 +72,6 @@ export class WireWriter {
     return taken
   }
 
-  /** Bytes written since the last `take`. */
-  get size(): number {
-    return this.length
-  }
-
   private open(code: number): number {
     this.byte(code)
     const start = this.length
