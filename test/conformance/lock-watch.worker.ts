@@ -1,3 +1,4 @@
+import { setImmediate as turn } from 'node:timers/promises'
 import { parentPort, workerData } from 'node:worker_threads'
 import pg from 'pg'
 import { startFaultProxy } from '../../src/testing/fault-proxy.ts'
@@ -9,7 +10,7 @@ import { startNeonEndpoint } from '../../src/testing/neon-endpoint.ts'
  */
 export interface LockWatchData {
   readonly connectionString: string
-  /** Int32 × 2: [0] the batch has left its driver; [1] the row is written and can be locked. */
+  /** Int32 × 3: [0] the batch has left its driver; [1] the row is written and can be locked; [2] of the test: its thread is blocked. */
   readonly flags: SharedArrayBuffer
 }
 
@@ -38,6 +39,7 @@ port.once('message', async () => {
   port.postMessage('armed')
   await Promise.race(stalls.map(({ reached }) => reached))
   tell(0)
+  while (Atomics.load(told, 2) === 0) await turn()
   for (const stall of stalls) stall.release()
   let amount = 0
   while (amount !== 1) {
