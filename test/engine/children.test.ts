@@ -50,7 +50,7 @@ forEachVersion('children', (version) => {
   const { start } = sharedEngines(version)
 
   test('C140 the children and the parked parent are one commit', async () => {
-    const engine = await start({ definitions, budget: { requests: 6 } })
+    const engine = await start({ definitions, budget: { requests: 6 }, sharesInvocation: true })
     const id = await engine.spawnId('doubles', { numbers: [1, 2, 3] })
     await engine.tick()
     const flush = engine.sent.find((names) => names.includes('park_parents'))
