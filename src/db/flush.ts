@@ -2,7 +2,7 @@ import type { Statement } from '../core/database.ts'
 import type { CommittedOutcome, FlushRequest, NewRun } from '../core/store.ts'
 import type { StoreContext } from './context.ts'
 import { awaitedRuns, statementsOfMessages, statementsOfStragglers, statementsOfTopics } from './flush-topics.ts'
-import { GATE_SEPARATOR, groupByLane, type Parentage, statementsForNewLanes, toInsertParams } from './inserting.ts'
+import { column, GATE_SEPARATOR, groupByLane, type Parentage, statementsForNewLanes, toInsertParams } from './inserting.ts'
 import { statementsForGates, statementsForKeys, statementsForUnborn } from './spawning.ts'
 import { type ApplyOutcomesParams, applyOutcomes } from './statements/apply-outcomes.ts'
 import { handOver, keepGates, mintGates, releaseGates, switchGates } from './statements/gates.ts'
@@ -95,17 +95,6 @@ function usersStatements(context: StoreContext, outcomes: readonly CommittedOutc
           ...commit.map(({ sql, params = [] }) => ({ name: '', text: sql, params })),
         ],
   )
-}
-
-/** An array over outcomes, or none at all when every value is null. */
-function column<T>(outcomes: readonly CommittedOutcome[], value: (outcome: CommittedOutcome) => T | null): readonly (T | null)[] {
-  let some = false
-  const values = outcomes.map((outcome) => {
-    const one = value(outcome)
-    if (one !== null) some = true
-    return one
-  })
-  return some ? values : []
 }
 
 function toApplyParams(context: StoreContext, outcomes: readonly CommittedOutcome[]): ApplyOutcomesParams {

@@ -11,6 +11,7 @@ import { migrate } from '../../src/db/migrate.ts'
 import { migrationsFor, printMigrations } from '../../src/db/migrations.ts'
 import { type FreshDatabase, forEachVersion, freshDatabase } from '../support/database.ts'
 import { holdRowLock, untilBlocked } from '../support/races.ts'
+import { rewriting } from '../support/rewriting.ts'
 import { dumpSchema } from '../support/schema-dump.ts'
 
 /** What a migrator holds while it is its turn. */
@@ -169,19 +170,6 @@ forEachVersion('migrate', (version) => {
     })
   })
 })
-
-/** The same database, sent other SQL. */
-function rewriting(database: Database, rewrite: (sql: string) => string): Database {
-  return {
-    driver: database.driver,
-    requests: 0,
-    query: (statement) => database.query(statement),
-    batch: (statements) => database.batch(statements),
-    close: () => database.close(),
-    transaction: (fn) =>
-      database.transaction!((tx) => fn({ query: (s) => tx.query(s), execute: (sql) => tx.execute(rewrite(sql)) })),
-  }
-}
 
 describe('migrate', () => {
   test('works on the embedded database', async () => {

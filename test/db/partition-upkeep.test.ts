@@ -11,6 +11,7 @@ import { endOf, type Period, startOf } from '../../src/db/periods.ts'
 import type { FreshDatabase } from '../support/database.ts'
 import { startEngine, type TestEngine } from '../support/engine.ts'
 import { holdRowLock } from '../support/races.ts'
+import { rewriting } from '../support/rewriting.ts'
 import { afterThisWeek, DAY_MS, definitions, idAt, ORPHANS, RUNS, start, upkeep, WEEK_MS } from './partition-world.ts'
 
 describe('partitions', () => {
@@ -182,16 +183,3 @@ test('partitions: a role that has rights on the tables has them on the partition
   await worker.close()
   await engine.fresh.pool().query(`DROP OWNED BY ${role}; DROP ROLE ${role}`)
 })
-
-/** The same database, sent other SQL. */
-function rewriting(database: Database, rewrite: (sql: string) => string): Database {
-  return {
-    driver: database.driver,
-    requests: 0,
-    query: (statement) => database.query(statement),
-    batch: (statements) => database.batch(statements),
-    close: () => database.close(),
-    transaction: (fn) =>
-      database.transaction!((tx) => fn({ query: (s) => tx.query(s), execute: (sql) => tx.execute(rewrite(sql)) })),
-  }
-}
