@@ -3,6 +3,7 @@ import type { Guard } from './guard.ts'
 const CHECK = 'src/db/statements/check-transaction.ts'
 const T18 = 'test/traps/trap-18-lost-replies.test.ts'
 const TRANSACTIONS = 'test/client/transactions.test.ts'
+const MOVED = 'test/engine/moved-in-transactions.test.ts'
 const REFUSALS = 'test/client/transaction-refusals.test.ts'
 
 /** Guards of callers' transactions and of lost replies. */
@@ -70,5 +71,29 @@ export const GUARDS_OF_TRANSACTIONS: readonly Guard[] = [
     replace: 'throw isLost && leavesOpen(error) ? error : error',
     test: 'test/client/http-client.test.ts',
     name: 'what surely never left is not unknown',
+  },
+  {
+    guard: 'room is not handed over in a transaction of the caller’s',
+    file: 'src/db/late-handover.ts',
+    find: '  if (context.isCallers) return\n',
+    replace: '',
+    test: MOVED,
+    name: 'what the transaction is told is done is committed with it',
+  },
+  {
+    guard: 'room that a caller’s transaction has left is told of',
+    file: 'src/db/spawning.ts',
+    find: 'leavesRoom: context.isCallers === true',
+    replace: 'leavesRoom: context.isCallers === undefined',
+    test: MOVED,
+    name: 'the room goes to who comes next with the first tick after the commit',
+  },
+  {
+    guard: 'what a caller’s transaction has made due earlier is told of',
+    file: 'src/client/transaction.ts',
+    find: 'afterCommit: changedSomething(spawned)',
+    replace: 'afterCommit: spawned.created && changedSomething(spawned)',
+    test: MOVED,
+    name: 'what has become due earlier in the transaction',
   },
 ]

@@ -117,7 +117,7 @@ function effectOf(admission: Admission): Pick<SpawnResult, 'rescheduled' | 'gath
 }
 
 /** Something may have become due that was not before. */
-function changedSomething({ created, replayed, rescheduled, gathered }: SpawnResult): boolean {
+export function changedSomething({ created, replayed, rescheduled, gathered }: SpawnResult): boolean {
   return !replayed && (created || rescheduled === true || gathered === true)
 }
 

@@ -1,7 +1,7 @@
 /** Spawning and signalling inside a transaction of the caller's. */
 import type { CallerTransaction, CallerTransactionStore } from '../core/caller-transaction.ts'
 import type { Caller, EmitCall, SignalCall, SignalResult, SpawnCall, SpawnItem, SpawnResult } from '../core/calls.ts'
-import { type CreateCallsOptions, createCalls } from './calls.ts'
+import { type CreateCallsOptions, changedSomething, createCalls } from './calls.ts'
 import { toLaterEvent } from './events.ts'
 import type { Surroundings } from './surroundings.ts'
 
@@ -64,14 +64,14 @@ export function createTransactionCalls(options: CreateTransactionCallsOptions): 
   return {
     spawn: async (tx, call, caller) => {
       const spawned = await callsWithin(tx).calls.spawn(call, caller)
-      return { ...spawned, afterCommit: isNew(spawned) ? onCommit : nothing }
+      return { ...spawned, afterCommit: changedSomething(spawned) ? onCommit : nothing }
     },
     spawnMany: async (tx, calls, caller) => {
       const within = callsWithin(tx)
       const items = await within.calls.spawnMany(calls, caller)
       // one that the database refused takes the transaction along, and with it those before it
       if (within.failure.error !== undefined) throw within.failure.error
-      return { items, afterCommit: items.some((item) => item.ok && isNew(item.value)) ? onCommit : nothing }
+      return { items, afterCommit: items.some((item) => item.ok && changedSomething(item.value)) ? onCommit : nothing }
     },
     signal: async (tx, call, caller) => {
       const sent = await callsWithin(tx).calls.signal(call, caller)
@@ -88,8 +88,4 @@ export function createTransactionCalls(options: CreateTransactionCallsOptions): 
 /** For what has to be checked only: nothing is committed yet. */
 export function surroundingsOf(options: CreateTransactionCallsOptions): Surroundings {
   return { ...options, defaults: options.defaults ?? {}, committed: nothing }
-}
-
-function isNew({ created, replayed }: SpawnResult): boolean {
-  return created && !replayed
 }

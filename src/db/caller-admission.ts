@@ -20,7 +20,7 @@ import { encodeParameters } from './values.ts'
 export function createCallerTransactionStore(context: StoreContext): CallerTransactionStore {
   return {
     within: (tx) => within(context, callersDatabase(context, tx)),
-    planSpawn: (run) => planned(context, spawnStatements({ ...context, lanes: new LaneMemory() }, run)),
+    planSpawn: (run) => planned(context, spawnStatements({ ...context, lanes: new LaneMemory(), isCallers: true }, run)),
     planSignal: (signal) => planned(context, signalStatements(context, signal)),
     planEvent: (event) => planned(context, { statements: statementsOfLaterEvent(context, event), read: () => {} }),
     explainBatch: (error) => explainBatch(error, context.schema),
@@ -28,7 +28,7 @@ export function createCallerTransactionStore(context: StoreContext): CallerTrans
 }
 
 function within(context: StoreContext, database: Database): TransactionStore {
-  const inside = { ...context, database, lanes: new LaneMemory(context.lanes) }
+  const inside: StoreContext = { ...context, database, lanes: new LaneMemory(context.lanes), isCallers: true }
   return {
     spawn: (runs) => spawn(inside, runs),
     signal: (signal) => signalRun(inside, signal),

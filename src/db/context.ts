@@ -68,6 +68,8 @@ export interface StoreContext {
   /** The instant that statements take for now; null: the server's clock. Tests move it. */
   readonly now: () => string | null
   readonly lanes: LaneMemory
+  /** What is written is part of a transaction of the caller's: it may yet be rolled back, and locks last as long as the caller likes. */
+  readonly isCallers?: true
 }
 
 /** Takes note of which database it is, where `ensure_environment` was among the statements. */

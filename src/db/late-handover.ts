@@ -25,12 +25,14 @@ export async function passOnRoom(context: StoreContext, gates: readonly string[]
 /**
  * Finishes, in a request of its own, what a batch could not hand over: heirs whose rows others held, slots that a rescue gave back, and
  * room in which a run stood that a spawn has moved to later. None in the normal case. The batch is committed by now, so a failure here is not its failure: upkeep comes by later.
+ * That of a caller's transaction is not: what it leaves is in the outbox.
  */
 export async function finishHandovers(
   context: StoreContext,
   statements: readonly Statement[],
   replies: readonly (readonly Row[])[],
 ): Promise<void> {
+  if (context.isCallers) return
   const gates = new Set<string>()
   statements.forEach(({ name }, index) => {
     if (name === 'hand_over') for (const row of replies[index] ?? []) gates.add(String(row.gate))

@@ -4,8 +4,10 @@ import type { NewSignal } from '../core/store.ts'
 import { eventOf } from '../core/topics.ts'
 import { type StoreContext, sendRepeatable } from './context.ts'
 import { statementsOfEvent, TOLD_AT_ONCE } from './event-statements.ts'
+import { finishHandovers } from './late-handover.ts'
 import { deliverSignal } from './statements/deliver-signals.ts'
 import { lockWaiters, tellEnd, tellEvent } from './statements/events.ts'
+import { callRates, handOver } from './statements/gates.ts'
 import { dropMessage, lockMessage, readMessages } from './statements/outbox.ts'
 
 /** Messages read by one request. */
@@ -66,6 +68,7 @@ async function tell(context: StoreContext, message: Message): Promise<boolean> {
   const locking = lockMessage(schema, { environment, messageId: message.id })
   const statements = [locking, ...statementsOf(context, message)]
   const { replies, resent } = await sendRepeatable(context.database, statements)
+  await finishHandovers(context, statements, replies)
   return (replies[0]?.length ?? 0) > 0 || resent
 }
 
@@ -93,6 +96,14 @@ function statementsOf(context: StoreContext, message: Message): Statement[] {
           payload: JSON.stringify(payload),
           receiptKey: null,
         }),
+        dropMessage(schema, { environment, messageId }),
+      ]
+    }
+    case 'room': {
+      const gates = { environment, gates: [subject] }
+      return [
+        handOver(schema, gates),
+        callRates(schema, { ...gates, now: context.now() }),
         dropMessage(schema, { environment, messageId }),
       ]
     }

@@ -137,7 +137,7 @@ export const outbox = pawl.table(
     createdAt: instant('created_at').notNull(),
     environmentId: smallint('environment_id').notNull(),
     tenant: text('tenant').notNull(),
-    /** event, signal, topic, end, stragglers */
+    /** event, signal, topic, end, stragglers, room */
     kind: text('kind').notNull(),
     subject: text('subject').notNull(),
     body: jsonb('body'),

@@ -185,6 +185,7 @@ function toMergeParams(context: StoreContext, runs: readonly NewRun[], nonce: st
     maxMs: column(runs, ({ onConflict }) => ('maxMs' in onConflict ? onConflict.maxMs : null)),
     sizes: column(runs, ({ onConflict }) => ('size' in onConflict ? onConflict.size : null)),
     maxPayloadBytes: MAX_PAYLOAD_BYTES,
+    leavesRoom: context.isCallers === true,
   }
 }
 

@@ -240,6 +240,12 @@ const admitting: readonly Case[] = [
     indexes: ['receipts_pkey', 'runs_pkey', 'ready_order_key', UNIQUES],
   },
   {
+    name: 'merge_spawns in a caller’s transaction',
+    before: [receipts],
+    statement: mergeSpawns(S, { ...merging, leavesRoom: true }),
+    indexes: ['receipts_pkey', 'runs_pkey', 'ready_order_key', UNIQUES],
+  },
+  {
     name: 'drop_unborn',
     before: [taken],
     statement: dropUnborn(S, { ids: admission.ids }),

@@ -160,6 +160,7 @@ export const merging = {
   maxMs: [],
   sizes: [],
   maxPayloadBytes: 1_000,
+  leavesRoom: false,
 }
 export const keyed = inserts({ keys, receiptKeys })
 

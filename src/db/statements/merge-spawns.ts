@@ -48,6 +48,8 @@ export interface MergeSpawnsParams extends ReadAdmissionsParams {
   /** batch: items of one run at most. */
   readonly sizes: readonly (number | null)[]
   readonly maxPayloadBytes: number
+  /** Whose room it is from now on is left in the outbox, since the transaction is a caller's: handing it over has to wait for others. */
+  readonly leavesRoom: boolean
 }
 
 /**
@@ -159,10 +161,16 @@ decided AS (
   SET decision = jsonb_build_object('id', f.run_id, 'status', 'pending', 'created', false, 'effect', CASE WHEN f.mode = 'reschedule' THEN 'rescheduled' ELSE 'gathered' END)
   FROM fitted f
   WHERE f.fits AND t.ctid = ANY (ARRAY(SELECT x.receipt_place FROM fitted x WHERE x.fits)) AND t.ctid = f.receipt_place
-)
-SELECT (SELECT count(*)::int FROM updated) AS merged, ARRAY(
+),
+rooms AS MATERIALIZED (
   SELECT DISTINCT g.gate FROM moves m CROSS JOIN LATERAL unnest(m.stood_before) AS g(gate)
-  WHERE m.was_ready AND (m.new_timer_at IS NOT NULL OR m.mode = 'debounce')) AS gates
+  WHERE m.was_ready AND (m.new_timer_at IS NOT NULL OR m.mode = 'debounce')
+),
+left_rooms AS (
+  INSERT INTO ${s}.outbox (created_at, environment_id, tenant, kind, subject)
+  SELECT clock.at, e.id, '', 'room', r.gate FROM rooms r JOIN ${s}.environments e ON e.name = $1::text CROSS JOIN clock WHERE $24::boolean ORDER BY r.gate
+)
+SELECT (SELECT count(*)::int FROM updated) AS merged, ARRAY(SELECT r.gate FROM rooms r) AS gates
 `,
   (p) => [
     p.environment,
@@ -188,5 +196,6 @@ SELECT (SELECT count(*)::int FROM updated) AS merged, ARRAY(
     p.maxMs,
     p.sizes,
     p.maxPayloadBytes,
+    p.leavesRoom,
   ],
 )
