@@ -74,6 +74,12 @@ describe('the package', () => {
     expect(JSON.parse(answer)).toEqual(expect.arrayContaining(['createPawl', 'job', 'machine']))
   })
 
+  test('declares every sub-path without the packages of the drivers, which a user may not have', async () => {
+    const lines = subPaths.map((path, at) => `export * as from${at} from '${path.replace(/^\./, 'pawl')}'`)
+    await writeFile(join(project, 'paths.ts'), lines.join('\n'))
+    expect(await typecheck('paths.ts')).toBe('')
+  })
+
   test('has a command line', async () => {
     const { stdout } = await run(process.execPath, [join(project, 'node_modules/pawl', manifest.bin.pawl), '--help'], {
       cwd: project,
@@ -101,9 +107,7 @@ describe('the package, with its peers installed', () => {
 
   test('typechecks in a strict project that does not skip the declarations of its libraries', async () => {
     await writeFile(join(project, 'consumer.ts'), await readFile(new URL('./consumer/consumer.ts', import.meta.url), 'utf8'))
-    await writeFile(join(project, 'tsconfig.json'), JSON.stringify({ compilerOptions: consumerOptions, files: ['consumer.ts'] }))
-    const tsc = run(join(root, 'node_modules/.bin/tsc'), ['-p', project]).catch((error: { stdout: string }) => error)
-    expect((await tsc).stdout).toBe('')
+    expect(await typecheck('consumer.ts')).toBe('')
   })
 })
 
@@ -112,11 +116,19 @@ const consumerOptions = {
   lib: ['ES2023', 'DOM', 'DOM.Iterable'],
   module: 'NodeNext',
   types: ['node'],
+  typeRoots: [join(root, 'node_modules/@types')],
   strict: true,
   exactOptionalPropertyTypes: true,
   noUncheckedIndexedAccess: true,
   skipLibCheck: false,
   noEmit: true,
+}
+
+/** What the compiler has to say of that file. */
+async function typecheck(file: string): Promise<string> {
+  await writeFile(join(project, 'tsconfig.json'), JSON.stringify({ compilerOptions: consumerOptions, files: [file] }))
+  const tsc = run(join(root, 'node_modules/.bin/tsc'), ['-p', project]).catch((error: { stdout: string }) => error)
+  return (await tsc).stdout
 }
 
 async function install(...packages: readonly string[]): Promise<void> {

@@ -46,15 +46,15 @@ describe('README', () => {
       const root = fileURLToPath(ROOT)
       const code = withSources(programs[1] ?? '')
         .replaceAll("'../src/", `'${root}src/`)
-        .replace("'./definitions.ts'", `'${root}examples/definitions.ts'`)
-      // the reader's environment is theirs to type
-      const typed = code.replaceAll('(env) =>', '(env: { DATABASE_URL: string; PAWL_ROOT_KEY: string }) =>')
-      await writeFile(join(folder, 'worker.ts'), typed)
+        .replace("'./pawl.ts'", `'${root}examples/definitions.ts'`)
+      await writeFile(join(folder, 'worker.ts'), code)
+      // what `wrangler types` writes
+      await writeFile(join(folder, 'env.d.ts'), 'interface Env { DATABASE_URL: string; PAWL_ROOT_KEY: string }')
       await writeFile(join(folder, 'package.json'), '{ "type": "module" }')
       const compilerOptions = { typeRoots: [`${root}node_modules/@types`], rewriteRelativeImportExtensions: false }
       await writeFile(
         join(folder, 'tsconfig.json'),
-        JSON.stringify({ extends: `${root}tsconfig.json`, compilerOptions, include: ['worker.ts'] }),
+        JSON.stringify({ extends: `${root}tsconfig.json`, compilerOptions, include: ['worker.ts', 'env.d.ts'] }),
       )
       await promisify(execFile)('npx', ['tsc', '-p', join(folder, 'tsconfig.json')], { cwd: ROOT })
     } finally {

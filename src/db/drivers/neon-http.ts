@@ -1,10 +1,14 @@
-import type { NeonQueryFunction } from '@neondatabase/serverless'
 import { type Database, DatabaseError, type Row, type Statement } from '../../core/database.ts'
 import { sendWithRetries, sqlstateOf, toDatabaseError } from '../errors.ts'
 import { type NeonQuery, type NeonReply, openNeon, sendNeonBatch, sendNeonQuery } from '../neon-wire.ts'
 import { encodeParameters, RowReader } from '../values.ts'
 
-type NeonSql = NeonQueryFunction<boolean, boolean>
+/** What is used of that which `neon()` of `@neondatabase/serverless` gives: neither the package nor its declarations are needed. */
+export interface NeonSql {
+  query(text: string, params: unknown[], options: object): PromiseLike<unknown>
+  /** Of its own queries, whose type the package keeps to itself. */
+  transaction(queries: never[], options: object): PromiseLike<unknown>
+}
 
 export interface NeonHttpOptions {
   /**
@@ -58,7 +62,7 @@ function senderOver(sql: NeonSql, fetchOptions: Record<string, unknown>): Sender
     // The casts: the options fix the shape of the replies.
     query: async (query) => (await prepare(query)) as unknown as NeonReply,
     batch: async (queries) =>
-      (await sql.transaction(queries.map(prepare), transactionOptions)) as unknown as readonly NeonReply[],
+      (await sql.transaction(queries.map(prepare) as never[], transactionOptions)) as unknown as readonly NeonReply[],
   }
 }
 
