@@ -56,7 +56,7 @@ function print(terminal: Terminal, lines: readonly string[]): number {
 
 function helpLines(): readonly string[] {
   const rows = COMMANDS.map(({ name, takes = '', does }) => [`  ${name} ${takes}`, does])
-  const head = 'pawl: durable jobs, state machines and workflows on your Postgres'
+  const head = 'pawl: durable jobs and state machines on your Postgres'
   return [head, '', ...toTable(['', ''], rows).slice(1), '', 'pawl <command> --help says more.']
 }
 

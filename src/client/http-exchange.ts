@@ -133,8 +133,10 @@ function unreachable({ asked }: HttpRequest, cause: unknown): PawlError {
   return new PawlError('database_unreachable', `${asked}: the API cannot be reached (${reasonOf(cause)}).`, { cause })
 }
 
+/** What `fetch` says of a connection that failed is "fetch failed"; why, and to which address, is in its cause. */
 function reasonOf(cause: unknown): string {
-  return cause instanceof Error ? cause.message : String(cause)
+  if (!(cause instanceof Error)) return String(cause)
+  return cause.cause instanceof Error && cause.cause.message !== '' ? cause.cause.message : cause.message
 }
 
 /** Every answer of the API is an object: anything else, also nothing or a bare `null`, comes from somebody else and is no success. */

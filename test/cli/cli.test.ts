@@ -52,7 +52,21 @@ describe('pawl', () => {
     })
     expect(await run(['runs', '--colour', 'red'])).toMatchObject({
       code: 2,
-      err: expect.stringMatching(/^pawl runs: [^\n]*--colour[^\n]*$/),
+      err: expect.stringMatching(/^pawl runs: Unknown option '--colour'\. There are --api, [^\n]*--cursor$/),
+    })
+    expect(await run(['migrate', 'now'])).toMatchObject({ code: 2, err: 'pawl migrate: got now, allowed is no argument' })
+    expect(await run(['show', 'one', 'two'])).toMatchObject({ code: 2, err: 'pawl show: got two, allowed is <id>' })
+    expect(await run(['spawn', 'double', '--version', 'x'])).toMatchObject({
+      code: 2,
+      err: 'pawl spawn: --version: got x, allowed is a whole number',
+    })
+    expect(await run(['keys', 'make'])).toMatchObject({
+      code: 2,
+      err: 'pawl keys: got make, allowed is create, list or revoke',
+    })
+    expect(await run(['runs', '--api', 'http://127.0.0.1:1'])).toMatchObject({
+      code: 1,
+      err: expect.stringContaining('the API cannot be reached (bad port)'),
     })
     expect(await run(['migrate'])).toMatchObject({ code: 2, err: 'pawl migrate: no database: give --url or set DATABASE_URL' })
     expect(await run(['spawn', 'double', '{n:1}'])).toMatchObject({
@@ -182,7 +196,8 @@ describe('pawl against a server', () => {
     expect(await call('pause', 'queue', 'earth')).toMatchObject({ code: 1, err: expect.stringContaining('(not_found)') })
   })
 
-  test('doctor finds nothing wrong here, and says what is wrong elsewhere', async () => {
+  test('doctor finds nothing wrong here, and says what is wrong elsewhere; without a place to look at it finds nothing well', async () => {
+    expect(await run(['doctor'])).toMatchObject({ code: 2, out: '', err: expect.stringContaining('nothing to look at') })
     const well = await run(['doctor', '--url', fresh.connectionString, '--api', host.url])
     expect(well.out).not.toContain('FAIL')
     expect(well.code).toBe(0)

@@ -6,7 +6,7 @@ import { checkSchemaName, DEFAULT_SCHEMA } from '../../db/migrations.ts'
 import { readPartitions } from '../../db/partition-state.ts'
 import { endOf } from '../../db/periods.ts'
 import { createStore } from '../../db/store.ts'
-import type { Command, CommandCall } from '../command.ts'
+import { type Command, type CommandCall, UsageError } from '../command.ts'
 import { apiUrl } from '../with-api.ts'
 import { DATABASE_OPTIONS, ENVIRONMENT_OPTION, withDatabase } from '../with-database.ts'
 
@@ -24,6 +24,8 @@ export const doctorCommand: Command = {
     api: { kind: 'text', does: 'look at this API as well. Default: PAWL_URL, if it is set' },
   },
   run: async (call) => {
+    if (!namesDatabase(call) && !namesApi(call))
+      throw new UsageError('nothing to look at: give --url or --api, or set DATABASE_URL or PAWL_URL')
     const findings = [nodeFinding(), ...(await databaseFindings(call)), ...(await apiFindings(call))]
     for (const { isWell, text } of findings) call.terminal.print(`${isWell ? 'ok  ' : 'FAIL'}  ${text}`)
     return findings.every(({ isWell }) => isWell) ? 0 : 1
@@ -42,8 +44,11 @@ function nodeFinding(): Finding {
   }
 }
 
+const namesDatabase = ({ text, env }: CommandCall): boolean => (text('url') ?? env.DATABASE_URL) !== undefined
+const namesApi = ({ text, env }: CommandCall): boolean => (text('api') ?? env.PAWL_URL) !== undefined
+
 async function databaseFindings(call: CommandCall): Promise<readonly Finding[]> {
-  if (call.text('url') === undefined && call.env.DATABASE_URL === undefined) return []
+  if (!namesDatabase(call)) return []
   try {
     return await withDatabase(call, (database) => examine(call, database))
   } catch (error) {
@@ -112,7 +117,7 @@ async function partitionFindings(call: CommandCall, database: Database): Promise
 }
 
 async function apiFindings(call: CommandCall): Promise<readonly Finding[]> {
-  if (call.text('api') === undefined && call.env.PAWL_URL === undefined) return []
+  if (!namesApi(call)) return []
   const url = `${apiUrl(call).replace(/\/+$/, '')}/healthz`
   try {
     const response = await fetch(url, { signal: AbortSignal.timeout(10_000) })

@@ -12,6 +12,7 @@ import { DATABASE_OPTIONS, ENVIRONMENT_OPTION, withDatabase } from '../with-data
 export const keysCommand: Command = {
   name: 'keys',
   takes: 'create | list | revoke <id>',
+  arguments: 2,
   does: 'makes, lists and revokes API keys, in the database itself: no key is needed for it',
   options: {
     ...DATABASE_OPTIONS,
@@ -23,12 +24,13 @@ export const keysCommand: Command = {
   },
   run: async (call) => {
     const verb = required(call, 0, 'create | list | revoke')
+    if (!['create', 'list', 'revoke'].includes(verb)) throw new UsageError(`got ${verb}, allowed is create, list or revoke`)
+    const id = verb === 'revoke' ? required(call, 1, 'id') : ''
     return withDatabase(call, async (database) => {
       const store = createStore({ database, schema: call.text('schema'), environment: call.text('environment') })
       if (verb === 'create') return createKey(call, store)
       if (verb === 'list') return listKeys(call, store)
-      if (verb === 'revoke') return revokeKey(call, store, required(call, 1, 'id'))
-      throw new UsageError(`keys: got ${verb}, allowed is create, list or revoke`)
+      return revokeKey(call, store, id)
     })
   },
 }
@@ -74,6 +76,6 @@ function stateOf({ revokedAt, expiresAt }: { readonly revokedAt: number | null; 
 
 async function revokeKey({ terminal }: CommandCall, store: Store, id: string): Promise<number> {
   const revoked = await store.revokeApiKey(id, null)
-  terminal.tell(revoked ? `revoked ${id}: instances that knew it forget it within 30 s` : `there is no key ${id}`)
+  terminal.tell(revoked ? `revoked ${id}: instances that knew it forget it within 30 s` : `pawl keys: there is no key ${id}`)
   return revoked ? 0 : 1
 }

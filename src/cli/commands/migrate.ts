@@ -1,6 +1,6 @@
 import { migrate } from '../../db/migrate.ts'
 import { printMigrations } from '../../db/migrations.ts'
-import { type Command, UsageError } from '../command.ts'
+import { type Command, toNumber } from '../command.ts'
 import { DATABASE_OPTIONS, withDatabase } from '../with-database.ts'
 
 export const migrateCommand: Command = {
@@ -15,7 +15,7 @@ export const migrateCommand: Command = {
     const { terminal } = call
     const schema = call.text('schema')
     if (call.flag('print')) {
-      terminal.print(printMigrations({ schema, from: toVersion(call.text('from')) }))
+      terminal.print(printMigrations({ schema, from: toNumber(call.text('from'), '--from') }))
       return 0
     }
     const { from, to, applied } = await withDatabase(call, (database) => migrate(database, { schema }))
@@ -25,10 +25,4 @@ export const migrateCommand: Command = {
     )
     return 0
   },
-}
-
-function toVersion(text: string | undefined): number | undefined {
-  if (text === undefined) return undefined
-  if (/^\d{1,6}$/.test(text)) return Number(text)
-  throw new UsageError(`--from: got ${text}, allowed is the number of a version`)
 }

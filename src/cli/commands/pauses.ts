@@ -6,6 +6,7 @@ const KINDS = 'queue, definition or run'
 export const pauseCommand: Command = {
   name: 'pause',
   takes: '<queue|definition|run> <name or id>',
+  arguments: 2,
   does: 'claims nothing more of it until it is resumed',
   options: API_OPTIONS,
   run: (call) => change(call, 'pause'),
@@ -14,6 +15,7 @@ export const pauseCommand: Command = {
 export const resumeCommand: Command = {
   name: 'resume',
   takes: '<queue|definition|run> <name or id>',
+  arguments: 2,
   does: 'lets it go on where it was',
   options: API_OPTIONS,
   run: (call) => change(call, 'resume'),
@@ -27,7 +29,7 @@ async function change(call: CommandCall, verb: 'pause' | 'resume'): Promise<numb
     definition: () => (verb === 'pause' ? client.pauseDefinition(name) : client.resumeDefinition(name)),
     run: () => (verb === 'pause' ? client.pauseRun(name) : client.resumeRun(name)),
   }
-  if (!Object.hasOwn(asking, kind)) throw new UsageError(`${verb}: got ${kind}, allowed is ${KINDS}`)
+  if (!Object.hasOwn(asking, kind)) throw new UsageError(`got ${kind}, allowed is ${KINDS}`)
   const { did } = await asking[kind as keyof typeof asking]()
   call.terminal.print(`${kind} ${name}: ${did.replace('_', ' ')}`)
   return 0

@@ -1,6 +1,6 @@
 import type { DetailedRun, HistoryEntry, HttpClient, ListedRun, PawlTypes } from '../../client/http-client.ts'
 import { isStatus, STATUSES, type Status } from '../../core/status.ts'
-import { type Command, type CommandCall, required, toJson, UsageError } from '../command.ts'
+import { type Command, type CommandCall, required, toJson, toNumber, UsageError } from '../command.ts'
 import { toTable } from '../terminal.ts'
 import { API_OPTIONS, apiClient } from '../with-api.ts'
 
@@ -9,6 +9,7 @@ const JSON_OPTION = { json: { kind: 'flag', does: 'print JSON, a line per item' 
 export const spawnCommand: Command = {
   name: 'spawn',
   takes: '<definition> [<input as JSON>]',
+  arguments: 2,
   does: 'spawns a run and prints its id',
   options: {
     ...API_OPTIONS,
@@ -23,10 +24,9 @@ export const spawnCommand: Command = {
   run: async (call) => {
     const definition = required(call, 0, 'definition')
     const input = toJson(call.positionals[1], 'input')
-    const version = call.text('version')
     const client = apiClient(call)
     const { id, status, created } = await client.spawn(definition, input, {
-      version: version === undefined ? undefined : Number(version),
+      version: toNumber(call.text('version'), '--version'),
       key: call.text('key'),
       queue: call.text('queue'),
       delay: call.text('delay') as `${number}s` | undefined,
@@ -52,6 +52,7 @@ function printResult({ terminal }: CommandCall, { status, result, error }: Detai
 export const signalCommand: Command = {
   name: 'signal',
   takes: '<name> [<payload as JSON>]',
+  arguments: 2,
   does: 'sends a signal to one run, by --id or --key',
   options: {
     ...API_OPTIONS,
@@ -63,7 +64,7 @@ export const signalCommand: Command = {
   run: async (call) => {
     const name = required(call, 0, 'name')
     const [id, key] = [call.text('id'), call.text('key')]
-    if ((id === undefined) === (key === undefined)) throw new UsageError('signal: give --id or --key')
+    if ((id === undefined) === (key === undefined)) throw new UsageError('give --id or --key')
     const to = id !== undefined ? { id } : { key: key ?? '', definition: call.text('definition') }
     // names of signals are texts here: there are no definitions to type them by
     const send = apiClient(call).signal as unknown as SendSignal
@@ -99,7 +100,6 @@ export const runsCommand: Command = {
   },
   run: async (call) => {
     const { terminal, text } = call
-    const limit = text('limit')
     const { items, nextCursor } = await apiClient(call).list({
       status: toStatuses(text('status')),
       definition: text('definition'),
@@ -107,7 +107,7 @@ export const runsCommand: Command = {
       key: text('key'),
       tag: text('tag'),
       parent: text('parent'),
-      limit: limit === undefined ? undefined : Number(limit),
+      limit: toNumber(text('limit'), '--limit'),
       cursor: text('cursor'),
     })
     const lines = call.flag('json') ? items.map((run) => JSON.stringify(run)) : toTable(RUN_COLUMNS, items.map(toRunRow))
@@ -133,6 +133,7 @@ function toStatuses(text: string | undefined): readonly Status[] | undefined {
 export const showCommand: Command = {
   name: 'show',
   takes: '<id>',
+  arguments: 1,
   does: 'shows a run, what happened to it, and why it is not moving',
   options: { ...API_OPTIONS, ...JSON_OPTION },
   run: async (call) => {
