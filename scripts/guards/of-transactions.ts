@@ -96,4 +96,12 @@ export const GUARDS_OF_TRANSACTIONS: readonly Guard[] = [
     test: MOVED,
     name: 'what has become due earlier in the transaction',
   },
+  {
+    guard: 'a receipt under which nothing was decided is taken over by the same request',
+    file: 'src/db/statements/admit-runs.ts',
+    find: ' OR receipts.decision IS NULL AND receipts.fingerprint = excluded.fingerprint',
+    replace: '',
+    test: 'test/engine/gathering.test.ts',
+    name: 'a spawn that failed halfway is asked for again',
+  },
 ]

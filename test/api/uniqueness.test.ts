@@ -29,7 +29,7 @@ const app = createApi(() => ({
 const spawn = (body: object, headers: Record<string, string> = {}) => sendTo(app, 'POST', '/v1/runs', { body, headers })
 
 beforeAll(async () => {
-  engine = await startEngine({ definitions: DEFINITIONS })
+  engine = await startEngine({ definitions: DEFINITIONS, connections: 8 })
 })
 afterAll(() => engine.close())
 
@@ -70,6 +70,34 @@ test('C270 gathered spawns say that their input was taken in; what they cannot h
   expect([keyed.status, keyed.body.code, keyed.body.errors?.[0]?.pointer]).toEqual([422, 'invalid_request', '/key'])
   const long = await spawn({ definition: 'rows', input: [1, 2, 3, 4] })
   expect([long.status, long.body.code]).toEqual([422, 'invalid_input'])
+})
+
+test('C015 C270 each request that is sent twice at once is taken in once, answered the same, and so again when its run has ended', async () => {
+  const inputs = Array.from({ length: 16 }, (_, n) => 100 + n)
+  const send = (definition: string, n: number) =>
+    spawn({ definition, input: definition === 'last' ? n : [n] }, { 'idempotency-key': `${definition}-${n}` })
+  for (const definition of ['rows', 'last']) {
+    const pairs = await Promise.all(inputs.map((n) => Promise.all([send(definition, n), send(definition, n)])))
+    for (const [one, other] of pairs) {
+      expect([200, 201]).toContain(one.status)
+      expect([other.status, other.body]).toEqual([one.status, one.body])
+      const replayed = [one, other].map(({ headers }) => headers.get('idempotent-replayed'))
+      expect(replayed.filter((value) => value === 'true')).toHaveLength(1)
+    }
+    const ids = new Set(pairs.map(([one]) => String(one.body.id)))
+    const runs = await Promise.all([...ids].map((id) => engine.run(id)))
+    const taken = runs.flatMap(({ input }) => input as number[])
+    if (definition === 'rows') expect(taken.sort()).toEqual(inputs)
+    else expect([runs.length, inputs.includes(taken[0] as number)]).toEqual([1, true])
+    engine.advance(3_600_000)
+    await engine.tick()
+    const before = await engine.sql<number>('SELECT count(*)::int FROM pawl.runs')
+    for (const [n, [one]] of pairs.entries()) {
+      const later = await send(definition, inputs[n] as number)
+      expect([later.status, later.body, later.headers.get('idempotent-replayed')]).toEqual([one.status, one.body, 'true'])
+    }
+    expect(await engine.sql<number>('SELECT count(*)::int FROM pawl.runs')).toEqual(before)
+  }
 })
 
 test('C270 C023 the typed client answers the same', async () => {

@@ -273,5 +273,45 @@ forEachVersion('gathered spawns', (version) => {
       await engine.store.spawn([spawned])
       expect((await engine.run(id)).input).toEqual([1, 2, 3, 4])
     })
+
+    /** Called between the two batches of a spawn for which a list had no room. */
+    const betweenSends = (then: () => Promise<unknown>) => {
+      let sent = 0
+      return (database: Database): Database =>
+        around(database, async (statements, send) => {
+          if (statements.some(({ name }) => name === 'merge_spawns') && sent++ === 2) await then()
+          return send()
+        })
+    }
+    const under = (input: readonly number[]) => [input, { receipt: { key: 'k', fingerprint: JSON.stringify(input) } }] as const
+
+    test('C015 C270 a spawn that failed halfway is asked for again under its idempotency key, and done once', async () => {
+      const gone = () => Promise.reject(new DatabaseError('Gone.', { fate: 'not_sent' }))
+      const engine = await start({ wrap: betweenSends(gone) })
+      await engine.spawnId('import-rows', [1, 2, 3, 4, 5, 6, 7, 8])
+      await expect(engine.spawn('import-rows', ...under([9, 10, 11]))).rejects.toThrow('Gone.')
+      const again = await engine.spawn('import-rows', ...under([9, 10, 11]))
+      expect(again).toMatchObject({ kind: 'created' })
+      expect(await engine.spawn('import-rows', ...under([9, 10, 11]))).toEqual({ ...again, kind: 'replayed', created: true })
+      expect(await engine.spawn('import-rows', ...under([9]))).toEqual({ kind: 'mismatch' })
+      expect(await inputsOf(engine)).toEqual([
+        [1, 2, 3, 4, 5, 6, 7, 8],
+        [9, 10, 11],
+      ])
+    })
+
+    test('C015 C270 the same request that comes while a spawn is halfway does it, and both have the one answer', async () => {
+      const answers: Admission[] = []
+      const engine: TestEngine = await start({
+        wrap: betweenSends(async () => answers.push(await engine.spawn('import-rows', ...under([9, 10, 11])))),
+      })
+      await engine.spawnId('import-rows', [1, 2, 3, 4, 5, 6, 7, 8])
+      answers.push(await engine.spawn('import-rows', ...under([9, 10, 11])))
+      expect(answers).toMatchObject([{ kind: 'created' }, { kind: 'replayed', created: true }])
+      expect(await inputsOf(engine)).toEqual([
+        [1, 2, 3, 4, 5, 6, 7, 8],
+        [9, 10, 11],
+      ])
+    })
   })
 })

@@ -21,7 +21,8 @@ const OWN_RECEIPT_SECONDS = 600
 
 /**
  * Writes a receipt per idempotency key, in key order; an expired one is taken over. A key that another request is writing right now
- * makes this wait for its commit, so that the next statement reads what it decided.
+ * makes this wait for its commit, so that the next statement reads what it decided. One under which nothing was decided (what it asked for is
+ * to be sent again, by who may be gone by now) is taken over by the same request: nothing was written for it, and the one who had it finds the answer.
  */
 export const writeReceipts = defineStatement<WriteReceiptsParams>(
   'write_receipts',
@@ -36,7 +37,7 @@ CROSS JOIN clock
 ORDER BY i.tenant, i.key, i.ordinal
 ON CONFLICT (tenant, environment_id, key) DO UPDATE
   SET fingerprint = excluded.fingerprint, nonce = excluded.nonce, created_at = excluded.created_at, expires_at = excluded.expires_at, decision = NULL
-  WHERE receipts.expires_at <= excluded.created_at
+  WHERE receipts.expires_at <= excluded.created_at OR receipts.decision IS NULL AND receipts.fingerprint = excluded.fingerprint
 `,
   (p) => [p.now, p.environment, p.nonce, p.tenants, p.keys, p.fingerprints, p.keepMs],
 )
