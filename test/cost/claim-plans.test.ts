@@ -224,7 +224,7 @@ forEachVersion('the statements of the hot path', (version) => {
       expect(none.buffers).toBeLessThanOrEqual(PER_CLAIM)
     })
 
-    test('C036 touches as much beside 2,000 running runs as beside 5', async () => {
+    test('C036 trap 7: touches as much beside 2,000 running runs as beside 5', async () => {
       const beside = async (running: number): Promise<Measured> => {
         const world = await filledWorld(version, { ...SMALL, running: running - HANDFUL })
         const found = await tried(world, claim({ limit: 1 }))
