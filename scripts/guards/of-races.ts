@@ -370,4 +370,28 @@ export const GUARDS_OF_RACES: readonly Guard[] = [
     test: T11,
     name: 'retrying an ended run while it is pruned',
   },
+  {
+    guard: 'a limit that is changed has who waits for it looked at',
+    file: 'src/db/statements/declare-limits.ts',
+    find: ' AND (SELECT true FROM written w WHERE w.changed LIMIT 1)',
+    replace: ' AND false',
+    test: 'test/engine/live-limits.test.ts',
+    name: 'a limit is given',
+  },
+  {
+    guard: 'a limit that is new makes nothing due',
+    file: 'src/db/statements/declare-limits.ts',
+    find: 'RETURNING xmax <> 0 AS changed',
+    replace: 'RETURNING true AS changed',
+    test: 'test/engine/live-limits.test.ts',
+    name: 'a limit that is new, or declared as it was, makes nothing due',
+  },
+  {
+    guard: 'who waits for tokens is looked at again whenever counters are',
+    file: 'src/db/statements/heal-gates.ts',
+    find: 'f.awaited AND coalesce(c.due_at > (SELECT now FROM environment), true))',
+    replace: 'f.awaited AND c.due_at IS NULL)',
+    test: 'test/engine/live-limits.test.ts',
+    name: 'a limit is given tokens that come sooner',
+  },
 ]

@@ -67,6 +67,7 @@ export function createEngineStore(context: StoreContext): EngineStore {
       const statements = [
         ensureEnvironment(schema, { environment }),
         declareLimits(schema, {
+          now: context.now(),
           environment,
           names: limits.map(({ name }) => name),
           concurrency: limits.map(({ policy }) => policy.concurrency ?? null),

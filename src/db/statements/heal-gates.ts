@@ -60,7 +60,7 @@ found AS MATERIALIZED (
 )
 UPDATE ${s}.limit_counters c SET held = f.held, due_at = CASE WHEN f.awaited THEN least(c.due_at, (SELECT now FROM environment)) ELSE c.due_at END
 FROM found f
-WHERE ${ON_PAGE} AND f.gate = c.gate AND f.shard = c.shard AND (c.held <> f.held OR f.awaited AND c.due_at IS NULL)
+WHERE ${ON_PAGE} AND f.gate = c.gate AND f.shard = c.shard AND (c.held <> f.held OR f.awaited AND coalesce(c.due_at > (SELECT now FROM environment), true))
 `,
   params,
 )
