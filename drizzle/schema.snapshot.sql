@@ -148,7 +148,7 @@ TABLE pawl.receipts WITH (vacuum_truncate=false) (
   expires_at timestamp with time zone NOT NULL,
   decision jsonb
 )
-TABLE pawl.runs WITH (fillfactor=45, toast_tuple_target=512, autovacuum_vacuum_scale_factor=0.05, autovacuum_analyze_scale_factor=0.1, vacuum_truncate=false) (
+TABLE pawl.runs WITH (toast_tuple_target=512, autovacuum_vacuum_scale_factor=0.05, autovacuum_analyze_scale_factor=0.1, vacuum_truncate=false, fillfactor=32) (
   id uuid NOT NULL,
   "position" bigint NOT NULL IDENTITY ALWAYS,
   created_at timestamp with time zone NOT NULL,

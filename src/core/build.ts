@@ -4,7 +4,7 @@
  */
 
 /** Version of the schema after the last migration of this build. */
-export const SCHEMA_VERSION = 5
+export const SCHEMA_VERSION = 6
 
 /** Number of this build: raised whenever a statement of it needs, or stops needing, something of the schema. */
 export const BUILD = 2

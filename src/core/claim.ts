@@ -16,8 +16,11 @@ export interface ClaimRequest {
   readonly besides: readonly string[]
   /** Ask also what is left and what upkeep is due. */
   readonly peek: boolean
-  /** Ask the gates of runs that have some; without, such runs are left where they are, and it is said that they were seen. Default true. */
-  readonly gated?: boolean | undefined
+  /**
+   * Ask the gates of runs that have some (default true). `'open'`: only whether they are wide open, which costs less, until some are seen that are
+   * not. False: runs with gates are left where they are. Runs that are left are counted as set aside: the next claim asks more.
+   */
+  readonly gated?: boolean | 'open' | undefined
   /** Look after runs that wait for tokens of a rate. Default: as `gated`. */
   readonly rated?: boolean | undefined
 }

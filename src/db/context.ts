@@ -19,6 +19,8 @@ export class LaneMemory {
   readonly #known = new Set<string>()
   /** Runs with gates have been seen in lanes of definitions that have none here: claims ask the gates from now on. */
   gated = false
+  /** Claims to come that ask all gates: some were seen that are not wide open. */
+  onGuard = 0
   /** The same of rates: somebody waits for tokens, or did. */
   rated = false
   /** Gates that the last claim found without a counter: they are made ahead of the next. */

@@ -1,9 +1,8 @@
-import { DatabaseError, type Row, type Statement } from '../core/database.ts'
+import type { Row, Statement } from '../core/database.ts'
 import { randomUuid } from '../core/ids.ts'
 import type { Status } from '../core/status.ts'
 import type {
   ClaimedRun,
-  ClaimReply,
   ClaimRequest,
   CommittedOutcome,
   EngineStore,
@@ -11,38 +10,27 @@ import type {
   FlushReply,
   FlushRequest,
   KeepReply,
-  Peek,
 } from '../core/store.ts'
 import type { RunTarget } from '../core/topics.ts'
-import { toClaimedRun, toInboxEntry, toJoinedChild } from './claimed-rows.ts'
+import { toInboxEntry, toJoinedChild } from './claimed-rows.ts'
+import { claim, isLost, readClaim, recover, statementsOfClaim } from './claiming.ts'
 import { learnPlace, type StoreContext, sendRepeatable } from './context.ts'
 import { endDue } from './ending.ts'
 import { statementsOfFlush } from './flush.ts'
 import { finishHandovers } from './late-handover.ts'
 import { relay } from './outbox.ts'
-import { type ClaimRunsParams, claimRuns, recoverClaim } from './statements/claim-runs.ts'
 import { judgeDeadlines } from './statements/deadlines.ts'
 import { declareLimits } from './statements/declare-limits.ts'
 import { tryLockFamilies } from './statements/end-runs.ts'
-import { mintGates, promoteGates } from './statements/gates.ts'
 import { ensureEnvironment } from './statements/insert-runs.ts'
-import { dropLapsedClaims, endLeases, endSolitude, extendClaims, readClaimed, rescueLost } from './statements/keep-claims.ts'
-import { loadChildren, loadInbox, readLanes } from './statements/load-satellites.ts'
+import { endLeases, extendClaims, readClaimed } from './statements/keep-claims.ts'
+import { loadChildren, loadInbox } from './statements/load-satellites.ts'
 import { lockRuns } from './statements/lock-runs.ts'
-import { peekNext } from './statements/peek-next.ts'
-import { promoteDue } from './statements/promote-due.ts'
 import { findRuns } from './statements/topics.ts'
 import { upkeep } from './upkeep.ts'
 
-/** Inbox rows and children that come with a claimed run; the rest is fetched per run. */
-const SATELLITES = 256
 /** Inbox rows or children of one run fetched by one request, when they did not come with its claim. */
 const PAGE = 1_000
-/** Runs moved into the claim window by one request, and runs rescued by one. */
-const PROMOTED_AT_ONCE = 1_000
-const RESCUED_AT_ONCE = 500
-/** Counters of rates that one request looks at. */
-const GATES_AT_ONCE = 100
 
 export function createEngineStore(context: StoreContext): EngineStore {
   const { database, schema } = context
@@ -98,165 +86,10 @@ async function findTargets(
   return rows.map((row) => row.id as string | null)
 }
 
-/** The statements of one claim: what is due into the window, then the runs, then (asked for) what is left. */
-function statementsOfClaim(context: StoreContext, request: ClaimRequest): Statement[] {
-  const { schema, environment } = context
-  const now = context.now()
-  const gated = request.gated !== false || context.lanes.gated
-  const rated = (request.rated ?? request.gated) !== false || context.lanes.rated
-  return [
-    ...(request.peek
-      ? [
-          rescueLost(schema, { now, environment, limit: RESCUED_AT_ONCE }),
-          dropLapsedClaims(schema, { now, environment, limit: RESCUED_AT_ONCE }),
-        ]
-      : []),
-    promoteDue(schema, { now, environment, limit: PROMOTED_AT_ONCE }),
-    ...(rated ? [promoteGates(schema, { now, environment, limit: GATES_AT_ONCE })] : []),
-    ...unminted(context),
-    claimRuns(schema, toClaimParams(context, request, gated)),
-    ...(request.besides.length > 0 ? [endSolitude(schema, { claimIds: request.besides, newClaimId: request.claimId })] : []),
-    ...(request.peek
-      ? [
-          peekNext(schema, {
-            now,
-            environment,
-            definitions: request.definitions.map((definition) => definition.name),
-            versions: request.definitions.map((definition) => definition.version),
-            queues: request.queues,
-          }),
-        ]
-      : []),
-  ]
-}
-
-/** Counters that a claim before has missed. */
-function unminted({ schema, environment, lanes }: StoreContext): Statement[] {
-  const gates = [...lanes.unminted]
-  lanes.unminted = []
-  return gates.length > 0 ? [mintGates(schema, { environment, gates })] : []
-}
-
-function toClaimParams(context: StoreContext, request: ClaimRequest, gated: boolean): ClaimRunsParams {
-  return {
-    now: context.now(),
-    environment: context.environment,
-    claimId: request.claimId,
-    definitions: request.definitions.map((definition) => definition.name),
-    versions: request.definitions.map((definition) => definition.version),
-    leaseMs: request.leaseMs,
-    limit: request.limit,
-    maxBytes: request.maxBytes,
-    laneCursor: request.laneCursor,
-    alone: request.alone,
-    queues: request.queues,
-    satellites: SATELLITES,
-    knownLanes: [...context.lanes.byId.keys()],
-    gated,
-  }
-}
-
-async function claim(context: StoreContext, request: ClaimRequest): Promise<ClaimReply> {
-  const statements = statementsOfClaim(context, request)
-  try {
-    const replies = await context.database.batch(statements)
-    await finishHandovers(context, statements, replies)
-    return await readClaim(context, request, statements, replies)
-  } catch (error) {
-    if (!isLost(error)) throw error
-    return recover(context, request)
-  }
-}
-
-const EMPTY_CLAIM: ClaimReply = { runs: [], setAside: 0, passedOver: 0, laneCursor: 0, promoted: 0, rescued: 0, peek: null }
-
-function isLost(error: unknown): boolean {
-  return error instanceof DatabaseError && error.fate === 'lost'
-}
-
-/** The reply of a claim was lost: what it took, if it was committed, stands under its claim id. */
-async function recover(context: StoreContext, request: ClaimRequest): Promise<ClaimReply> {
-  const rows = await context.database.query(
-    recoverClaim(context.schema, {
-      claimId: request.claimId,
-      satellites: SATELLITES,
-      knownLanes: [...context.lanes.byId.keys()],
-    }),
-  )
-  return { ...EMPTY_CLAIM, runs: await toClaimedRuns(context, request.claimId, rows) }
-}
-
-async function readClaim(
-  context: StoreContext,
-  request: ClaimRequest,
-  statements: readonly Statement[],
-  replies: readonly (readonly Row[])[],
-): Promise<ClaimReply> {
-  const reply = (name: string): readonly Row[] => replies[statements.findIndex((statement) => statement.name === name)] ?? []
-  const peek = reply('peek_next')[0]
-  const rows = [...reply('claim_runs'), ...reply('claim_gated_runs')]
-  // what the claim was besides: its last row, without an id
-  const aside = rows.at(-1)?.id === null ? rows.pop() : undefined
-  const unasked = Number(aside?.visit ?? 0)
-  const unminted = (aside?.extras ?? []) as readonly string[]
-  if (unminted.length > 0) context.lanes.unminted = unminted
-  if (peek?.gates_due === true) context.lanes.rated = true
-  if (unasked > 0 || context.lanes.rated) context.lanes.gated = true
-  return {
-    runs: await toClaimedRuns(context, request.claimId, rows),
-    setAside: Number(aside?.seq ?? 0) + unasked + unminted.length,
-    passedOver: Number(aside?.failures ?? 0),
-    laneCursor: Number(aside?.lane_id ?? 0),
-    promoted: Number(reply('promote_due')[0]?.promoted ?? 0),
-    rescued: Number(reply('rescue_lost')[0]?.rescued ?? 0),
-    peek: peek ? toPeek(peek) : null,
-  }
-}
-
-function toPeek(row: Row): Peek {
-  return {
-    now: row.now as number,
-    more: row.more === true,
-    lonely: row.lonely === true,
-    others: row.others === true,
-    nextAt: row.next_at as number | null,
-    scheduleDue: row.schedule_due === true,
-    endingDue: row.ending_due === true,
-    upkeepDue: row.upkeep_due === true,
-    relayDue: row.relay_due === true,
-  }
-}
-
-async function toClaimedRuns(context: StoreContext, claimId: string, rows: readonly Row[]): Promise<ClaimedRun[]> {
-  const { lanes } = context
-  const unknown = new Set<number>()
-  for (const row of rows) {
-    const lane = row.lane as { tenant: string; queue: string; definition: string; version: number } | null
-    const id = row.lane_id as number
-    if (lane) lanes.learn({ id, ...lane })
-    else if (!lanes.byId.has(id)) unknown.add(id)
-  }
-  if (unknown.size > 0) {
-    for (const row of await context.database.query(readLanes(context.schema, { ids: [...unknown] }))) {
-      lanes.learn({
-        id: row.id as number,
-        tenant: row.tenant as string,
-        queue: row.queue as string,
-        definition: row.definition as string,
-        version: row.version as number,
-      })
-    }
-  }
-  return rows.flatMap((row) => {
-    const lane = lanes.byId.get(row.lane_id as number)
-    return lane ? [toClaimedRun(row, lane, claimId)] : []
-  })
-}
-
 async function flush(context: StoreContext, request: FlushRequest, next: ClaimRequest | null): Promise<FlushReply> {
   const nonce = randomUuid()
   const own = statementsOfFlush(context, request, nonce)
-  const riding = next ? statementsOfClaim(context, next) : []
+  const riding = next ? behind(own, statementsOfClaim(context, next)) : []
   const statements = [...own, ...riding]
   try {
     const replies = await context.database.batch(statements)
@@ -276,12 +109,17 @@ async function flush(context: StoreContext, request: FlushRequest, next: ClaimRe
   }
 }
 
+/** What the claim begins with has been said already, unless statements of users were in the way. */
+function behind(own: readonly Statement[], claiming: readonly Statement[]): readonly Statement[] {
+  return own[0]?.name === claiming[0]?.name ? claiming.slice(1) : claiming
+}
+
 /**
  * A batch whose reply was lost may still be running, and holds its rows as long. Waiting for them in a statement before the others, what
  * is sent again sees what the first has written; in the same one it would see the rows changed and no history of it, which means stale.
  */
 function behindFirst(context: StoreContext, request: FlushRequest, own: readonly Statement[]): readonly Statement[] {
-  if (own[0]?.name === 'lock_runs' || request.outcomes.length === 0) return own
+  if (own.some(({ name }) => name === 'lock_runs') || request.outcomes.length === 0) return own
   return [lockRuns(context.schema, { ids: request.outcomes.map((outcome) => outcome.run.id) }), ...own]
 }
 

@@ -9,6 +9,7 @@ import { handOver, keepGates, mintGates, releaseGates, switchGates } from './sta
 import { holdMismatched } from './statements/hold-runs.ts'
 import { insertRuns } from './statements/insert-runs.ts'
 import { lockRuns } from './statements/lock-runs.ts'
+import { planOnce } from './statements/plan-once.ts'
 import { noteUncertainty } from './statements/resolve-run.ts'
 import {
   consumeSignals,
@@ -31,6 +32,7 @@ export function statementsOfFlush(context: StoreContext, request: FlushRequest, 
   const ids = outcomes.map((outcome) => outcome.run.id)
   if (outcomes.length === 0) return request.endedClaims.length > 0 ? [endClaims(schema, { claimIds: request.endedClaims })] : []
   return [
+    ...(outcomes.some(({ commit }) => commit.length > 0) ? [] : [planOnce(schema, {})]),
     ...lock(context, outcomes),
     applyOutcomes(schema, toApplyParams(context, outcomes)),
     ...uncertainties(context, outcomes),

@@ -20,4 +20,8 @@ export const MIGRATION_FILES: readonly { readonly name: string; readonly sql: st
     name: '0004_partitions',
     sql: 'ALTER TABLE "pawl"."meta" ADD COLUMN "partitioned_by" text;',
   },
+  {
+    name: '0005_three_versions',
+    sql: '-- A run is written three times: when it comes, is claimed and ends. A page that is filled to a third has room for all three versions of its\n-- rows, so that no update leaves it (and enters every index) when something keeps the first ones from being pruned. Pages that are there stay as they are.\nDO $$\nDECLARE leaf regclass;\nBEGIN\n  FOR leaf IN\n    SELECT c.oid::regclass FROM pg_class c\n    WHERE c.relkind = \'r\' AND (c.oid = \'"pawl"."runs"\'::regclass OR c.oid IN (SELECT i.inhrelid FROM pg_inherits i WHERE i.inhparent = \'"pawl"."runs"\'::regclass))\n  LOOP\n    EXECUTE format(\'ALTER TABLE %s SET (fillfactor = 32)\', leaf);\n  END LOOP;\nEND $$;\n',
+  },
 ]

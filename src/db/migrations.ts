@@ -21,7 +21,7 @@ export interface Migration {
 }
 
 /** By version. */
-const MIN_BUILDS: readonly number[] = [1, 1, 1, 1, 1]
+const MIN_BUILDS: readonly number[] = [1, 1, 1, 1, 1, 1]
 
 const BREAKPOINT = '--> statement-breakpoint'
 

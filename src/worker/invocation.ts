@@ -201,7 +201,7 @@ export class Invocation {
       alone: isIdle && (makesRoom || (!this.#lastClaimWasFull && this.#lonely.may(nowMs))),
       besides: this.#hand.solitaryClaims,
       peek: !this.#lastClaimWasFull || makesRoom || nowMs - this.#peekedAt >= PEEK_EVERY_MS,
-      gated: this.#params.registry.isGated,
+      gated: this.#params.registry.isGated && 'open',
       rated: this.#params.registry.isRated,
     }
   }

@@ -32,7 +32,7 @@ export const claimParams: ClaimRunsParams = {
   queues: null,
   satellites: 256,
   knownLanes: [],
-  gated: false,
+  admits: 'ungated',
 }
 
 /** Running runs from one to another, which all stand under the full claim of their hundred, and one outcome for them all. */

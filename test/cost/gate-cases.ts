@@ -9,7 +9,12 @@ import { claimParams, environment, now, outcomes, S } from './claim-params.ts'
 export const gating: readonly Case[] = [
   {
     name: 'claim_gated_runs',
-    statement: claimRuns(S, { ...claimParams, gated: true }),
+    statement: claimRuns(S, { ...claimParams, admits: 'all' }),
+    indexes: ['ready_order_key', 'runs_pkey'],
+  },
+  {
+    name: 'claim_open_gates',
+    statement: claimRuns(S, { ...claimParams, admits: 'open' }),
     indexes: ['ready_order_key', 'runs_pkey'],
   },
   {

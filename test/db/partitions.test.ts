@@ -1,6 +1,8 @@
 import { expect, test } from 'vitest'
 import { createCalls } from '../../src/client/calls.ts'
+import { SCHEMA_VERSION } from '../../src/core/build.ts'
 import { nodePostgres } from '../../src/db/drivers/node-postgres.ts'
+import { migrate } from '../../src/db/migrate.ts'
 import { closePartition, FIRST } from '../../src/db/partition-sql.ts'
 import { printPartitions } from '../../src/db/partitions.ts'
 import type { Period } from '../../src/db/periods.ts'
@@ -142,6 +144,25 @@ forEachVersion('partitions', (version) => {
     expect(await upkeep(engine)).toMatchObject({ dropped: [FIRST], kept: [] })
     await expect(calls.retry(id)).rejects.toMatchObject({ code: 'not_found' })
     expect((await engine.run(other)).status).toBe('completed')
+  })
+
+  test('a migration that changes how runs are stored reaches every partition, and those made later', async () => {
+    const engine = await start(version, 'week')
+    const filled = `SELECT count(*)::int FROM pg_class WHERE relname LIKE 'runs\\_%' AND relkind = 'r' AND 'fillfactor=32' = ANY (reloptions)`
+    const leaves = `SELECT count(*)::int FROM pg_inherits WHERE inhparent = 'pawl.runs'::regclass`
+    for (const name of await engine.sql<string>(
+      `SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'pawl.runs'::regclass`,
+    ))
+      await engine.sql(`ALTER TABLE ${name} SET (fillfactor = 45)`)
+    await engine.sql('UPDATE pawl.meta SET schema_version = 5')
+    expect(await engine.sql(filled)).toEqual([0])
+    const database = nodePostgres({ connectionString: engine.fresh.connectionString, max: 1 })
+    expect(await migrate(database)).toMatchObject({ from: 5, to: SCHEMA_VERSION })
+    await database.close()
+    expect(await engine.sql(filled)).toEqual(await engine.sql(leaves))
+    engine.advance(7 * DAY_MS)
+    expect((await upkeep(engine)).made).not.toEqual([])
+    expect(await engine.sql(filled)).toEqual(await engine.sql(leaves))
   })
 
   test('C218 the printed SQL does the same', async () => {

@@ -13,11 +13,11 @@ export const running = async (engine: TestEngine): Promise<number> =>
  * Claims and finishes with so many claimers until nothing is left. Answers the most that were ever in hand at once: as the claimers
  * counted them, and as somebody saw them who looked at the database all the while.
  */
-export async function churn(engine: TestEngine, total: number, claimers: number): Promise<number> {
+export async function churn(engine: TestEngine, total: number, claimers: number, gated: true | 'open' = true): Promise<number> {
   let [left, most, inHand] = [total, 0, 0]
   const work = async () => {
     for (let empty = 0; left > 0 && empty < 2_000; ) {
-      const { runs, setAside } = await engine.store.claim(claimRequest(engine, { limit: 5 }))
+      const { runs, setAside } = await engine.store.claim(claimRequest(engine, { limit: 5, gated }))
       inHand += runs.length
       most = Math.max(most, inHand)
       await new Promise((resolve) => setImmediate(resolve))

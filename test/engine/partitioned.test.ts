@@ -44,7 +44,7 @@ forEachVersion('rows of two partitions that lie at the same place of each', (ver
     }
   })
 
-  test.each([false, true])('C218 a claim of one takes one (gated: %s)', async (gated) => {
+  test.each(['ungated', 'open', 'all'] as const)('C218 a claim of one takes one (admits: %s)', async (admits) => {
     const { engine, ids, statuses } = await twins('plain', [])
     const statement = claimRuns('pawl', {
       now: new Date(engine.clock()).toISOString(),
@@ -60,7 +60,7 @@ forEachVersion('rows of two partitions that lie at the same place of each', (ver
       queues: null,
       satellites: 10,
       knownLanes: [],
-      gated,
+      admits,
     })
     const [rows = []] = await engine.database.batch([statement])
     expect(rows.map(({ id }) => id)).toEqual([ids[0]])

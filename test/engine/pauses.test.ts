@@ -193,6 +193,7 @@ describe('a pause', () => {
       queues: null,
       satellites: 10,
       knownLanes: [],
+      admits: 'ungated',
     })
     // which plan is chosen is test/cost's question; beside three runs a scan would be a fair choice
     await client.query(

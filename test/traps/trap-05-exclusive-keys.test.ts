@@ -189,7 +189,7 @@ function claimStatement(engine: TestEngine, limit: number) {
     versions: engine.registry.definitions.map((definition) => definition.version),
     satellites: 256,
     knownLanes: [],
-    gated: true,
+    admits: 'all',
   })
 }
 

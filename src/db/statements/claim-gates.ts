@@ -3,6 +3,7 @@
  * counter. It is worked out for all of them at once; what only a denial needs is behind a one-time filter. All of it is empty for runs
  * without gates.
  */
+import { FIRST_COUNTER } from './claim-open-gates.ts'
 import {
   policyOf,
   slotsAsked,
@@ -51,7 +52,7 @@ room AS MATERIALIZED (
       SELECT c.shard, c.held, ${slotsLeft} AS slots, ${wholeTokens(`(${tokensAt(NOW)})`)} AS whole_tokens
       FROM ${s}.limit_counters c
       WHERE c.environment_id = ${ENVIRONMENT} AND c.gate = p.gate
-      ORDER BY coalesce((${slotsLeft}) < ${slotsAsked('p.most')}, false) OR coalesce((${tokensAt(NOW)}) < ${tokensAsked('p.most')}, false), mod(c.shard + mod(hashtext($3::uuid::text), 512) + 512, p.shards)
+      ORDER BY coalesce((${slotsLeft}) < ${slotsAsked('p.most')}, false) OR coalesce((${tokensAt(NOW)}) < ${tokensAsked('p.most')}, false), ${FIRST_COUNTER}
       LIMIT ${SHARDS_PER_CLAIM}
       FOR UPDATE OF c SKIP LOCKED
     ) c

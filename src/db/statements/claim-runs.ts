@@ -1,4 +1,14 @@
 import { admitting, debiting, GATES_KEPT, SHARDS_TAKEN } from './claim-gates.ts'
+import {
+  charging,
+  IS_ADMITTED,
+  LEFT_AS_SHUT,
+  LEFT_TO_OTHERS,
+  OPEN_SHARDS,
+  opening,
+  WHETHER_SPECIAL,
+  WITHOUT_COUNTERS,
+} from './claim-open-gates.ts'
 import { claimedColumns } from './claimed-columns.ts'
 import { atPlaces } from './places.ts'
 import { defineStatement } from './statement.ts'
@@ -26,12 +36,76 @@ export interface ClaimRunsParams {
   readonly satellites: number
   /** Lanes whose names need not be sent again. */
   readonly knownLanes: readonly number[]
-  /** Ask the gates of runs that have some. */
-  readonly gated?: boolean
+  /** Which runs with gates are taken: none; those whose gates are wide open; those that their gates admit, and the others are blocked. */
+  readonly admits: 'ungated' | 'open' | 'all'
 }
 
+/** What a claim does about gates, as parts of its text. */
+interface GateWords {
+  readonly columns: string
+  readonly admitting: readonly string[]
+  /** Of `f`, a run that it has locked. */
+  readonly admitted: string
+  readonly setting: string
+  /** Gates whose slots it had kept until now. */
+  readonly kept: string
+  readonly returning: string
+  readonly debiting: readonly string[]
+  /** Runs that leave the window without being claimed. */
+  readonly removing: string
+  readonly blocked: string
+  readonly stayed: string
+  readonly passed: string
+  readonly missing: string
+}
+
+const UNGATED = (): GateWords => ({
+  columns: '',
+  admitting: [],
+  admitted: 'f.gates IS NULL',
+  setting: '',
+  kept: 'NULL::text[]',
+  returning: '',
+  debiting: [],
+  removing: '',
+  blocked: '0',
+  stayed: '(SELECT count(*)::int FROM fitting f WHERE f.gates IS NOT NULL)',
+  passed: '0',
+  missing: 'NULL::jsonb',
+})
+
+const OPEN = (s: string): GateWords => ({
+  ...UNGATED(),
+  columns: `, ${WHETHER_SPECIAL} AS special`,
+  admitting: [opening(s)],
+  admitted: IS_ADMITTED,
+  setting: `, gate_shards = ${OPEN_SHARDS}`,
+  returning: ', c.gates AS of_gates',
+  debiting: [charging(s)],
+  stayed: LEFT_AS_SHUT,
+  passed: LEFT_TO_OTHERS,
+  missing: WITHOUT_COUNTERS,
+})
+
+const ALL = (s: string): GateWords => ({
+  ...UNGATED(),
+  admitting: [admitting(s)],
+  admitted: 'f.gates IS NULL OR f.id IN (SELECT v.id FROM verdicts v WHERE v.admitted)',
+  setting: `, held_gates = NULL, gate_shards = ${SHARDS_TAKEN}`,
+  kept: GATES_KEPT,
+  debiting: [debiting(s)],
+  removing: ' UNION ALL SELECT b.id FROM blocked b',
+  blocked: '(SELECT count(*)::int FROM blocked)',
+  stayed: '0',
+  passed: '(SELECT count(*)::int FROM fitting) - (SELECT count(*)::int FROM claimed) - (SELECT count(*)::int FROM blocked)',
+  missing: '(SELECT jsonb_agg(m.gate) FROM missing m)',
+})
+
 /** What lies in the window of lanes that may be served, as much as was asked for: locked, and in the order in which it is taken. */
-const window = (s: string) => `environment AS MATERIALIZED (SELECT id FROM ${s}.environments WHERE name = $2::text),
+const window = (
+  s: string,
+  columns: string,
+) => `environment AS MATERIALIZED (SELECT id FROM ${s}.environments WHERE name = $2::text),
 walk AS (
   SELECT CASE WHEN (SELECT $10::boolean) THEN -2147483648 ELSE (SELECT $9::int) END AS lane_id, NULL::text AS tenant, 0 AS opened, 0 AS steps
   UNION ALL
@@ -74,7 +148,7 @@ candidates AS (
   FROM walk l
   CROSS JOIN LATERAL (
     SELECT * FROM (
-      SELECT y.ctid AS spot, r.ctid AS place, r.id, y.priority, y.available_at, y.position, r.payload_bytes, r.gates
+      SELECT y.ctid AS spot, r.ctid AS place, r.id, y.priority, y.available_at, y.position, r.payload_bytes, r.gates${columns}
       FROM ${s}.ready y JOIN ${s}.runs r ON r.id = y.run_id
       WHERE y.lane_id = l.lane_id
       ORDER BY y.priority, y.available_at, y.position
@@ -86,7 +160,7 @@ candidates AS (
   LIMIT 500
 ),
 fitting AS MATERIALIZED (
-  SELECT z.spot, z.place, z.id, z.gates, z.turn
+  SELECT z.spot, z.place, z.id, z.gates, z.turn${columns === '' ? '' : ', z.special'}
   FROM (
     SELECT c.*, row_number() OVER turn AS turn, sum(c.payload_bytes) OVER turn AS bytes
     FROM candidates c
@@ -112,44 +186,51 @@ fitting AS MATERIALIZED (
  * written where they were locked: one that changed after the snapshot is elsewhere by then, and is left as it is. A counter that is not
  * there is not made here, where it could not be seen: the claim says so, and `mint_gates` comes ahead of the next one.
  *
- * Where nothing has gates, a statement without all that is planned in half the time. It leaves runs with gates where they are.
+ * There are three texts, since most of what the one for gates takes is being set up: one for runs without gates, one that admits through gates
+ * that are wide open, and one that ranks, denies and blocks. The first two leave what they cannot admit where it is.
  *
- * Last may come a row without an id, of what the claim was besides: `seq` runs blocked, `visit` runs left for want of asking their gates, `failures` those
+ * Last may come a row without an id, of what the claim was besides: `seq` runs blocked, `visit` runs left because their gates were not asked or not wide open, `failures` those
  * left because others hold a counter, `extras` the gates without all their counters, and the lane to go on behind (`lane_id`) when there are more with work than one claim opens.
  */
-const claimText = (gated: boolean) => (s: string) =>
-  `
-WITH RECURSIVE ${window(s)},
-${gated ? `${admitting(s)},` : ''}
+const claimText = (wordsOf: (s: string) => GateWords) => (s: string) => {
+  const words = wordsOf(s)
+  const withs = [
+    window(s, words.columns),
+    ...words.admitting,
+    `
 claimed AS (
   UPDATE ${s}.runs c
-  SET status = 'running', seq = c.seq + 1, claimed_by = $3::uuid, updated_at = coalesce($1::timestamptz, now())${gated ? `, held_gates = NULL, gate_shards = ${SHARDS_TAKEN}` : ''}
-  WHERE ${atPlaces('c', 'fitting', gated ? 'f.gates IS NULL OR f.id IN (SELECT v.id FROM verdicts v WHERE v.admitted)' : 'f.gates IS NULL')} AND c.status = 'pending'
-  RETURNING ${gated ? claimedColumns(s, '$12', '$13', GATES_KEPT) : claimedColumns(s, '$12', '$13')}
-),
+  SET status = 'running', seq = c.seq + 1, claimed_by = $3::uuid, updated_at = coalesce($1::timestamptz, now())${words.setting}
+  WHERE ${atPlaces('c', 'fitting', words.admitted)} AND c.status = 'pending'
+  RETURNING ${claimedColumns(s, '$12', '$13', words.kept)}${words.returning}
+)`,
+    `
 leased AS (
   INSERT INTO ${s}.claims (id, environment_id, lease_until, alone, run_ids)
   SELECT $3::uuid, (SELECT id FROM environment), coalesce($1::timestamptz, now()) + make_interval(secs => $6::float8 / 1000), $10::boolean AND cardinality(c.ids) = 1, c.ids
   FROM (SELECT array_agg(id) AS ids FROM claimed) c
   WHERE c.ids IS NOT NULL
-),
-${gated ? `${debiting(s)},` : ''}
+)`,
+    ...words.debiting,
+    `
 removed AS (
   DELETE FROM ${s}.ready y
   WHERE y.ctid = ANY (CASE
     WHEN (SELECT count(*) FROM claimed) = (SELECT count(*) FROM fitting) THEN ARRAY(SELECT f.spot FROM fitting f)
-    ELSE ARRAY(SELECT f.spot FROM fitting f WHERE f.id IN (SELECT c.id FROM claimed c${gated ? ' UNION ALL SELECT b.id FROM blocked b' : ''}))
+    ELSE ARRAY(SELECT f.spot FROM fitting f WHERE f.id IN (SELECT c.id FROM claimed c${words.removing}))
   END)
-)
+)`,
+  ]
+  return `
+WITH RECURSIVE ${withs.join(',')}
 SELECT c.id, c.seq, c.visit, c.lane_id, c.step, c.failures, c.losses, c.max_attempts, c.payload_bytes, c.input, c.state, c.lane, c.extras FROM claimed c
 UNION ALL
-SELECT NULL, x.blocked, x.gated, CASE WHEN w.opened >= 64 THEN w.lane_id ELSE 0 END, NULL, x.passed, 0, 0, 0, NULL, NULL, NULL, x.missing
-FROM (SELECT ${gated ? '(SELECT count(*)::int FROM blocked)' : '0'} AS blocked, ${gated ? '0' : '(SELECT count(*)::int FROM fitting f WHERE f.gates IS NOT NULL)'} AS gated,
-    ${gated ? '(SELECT count(*)::int FROM fitting) - (SELECT count(*)::int FROM claimed) - (SELECT count(*)::int FROM blocked)' : '0'} AS passed,
-    ${gated ? '(SELECT jsonb_agg(m.gate) FROM missing m)' : 'NULL::jsonb'} AS missing) x,
+SELECT NULL, x.blocked, x.stayed, CASE WHEN w.opened >= 64 THEN w.lane_id ELSE 0 END, NULL, x.passed, 0, 0, 0, NULL, NULL, NULL, x.missing
+FROM (SELECT ${words.blocked} AS blocked, ${words.stayed} AS stayed, ${words.passed} AS passed, ${words.missing} AS missing) x,
   (SELECT max(lane_id) AS lane_id, max(opened) AS opened FROM walk) w
-WHERE x.blocked > 0 OR x.gated > 0 OR x.passed > 0 OR w.opened >= 64 OR x.missing IS NOT NULL
+WHERE x.blocked > 0 OR x.stayed > 0 OR x.passed > 0 OR w.opened >= 64 OR x.missing IS NOT NULL
 `
+}
 
 const claimParams = (p: ClaimRunsParams) => [
   p.now,
@@ -167,10 +248,13 @@ const claimParams = (p: ClaimRunsParams) => [
   p.knownLanes,
 ]
 
-const claimPlainRuns = defineStatement<ClaimRunsParams>('claim_runs', claimText(false), claimParams)
-const claimGatedRuns = defineStatement<ClaimRunsParams>('claim_gated_runs', claimText(true), claimParams)
+const claims = {
+  ungated: defineStatement<ClaimRunsParams>('claim_runs', claimText(UNGATED), claimParams),
+  open: defineStatement<ClaimRunsParams>('claim_open_gates', claimText(OPEN), claimParams),
+  all: defineStatement<ClaimRunsParams>('claim_gated_runs', claimText(ALL), claimParams),
+}
 
-export const claimRuns = (schema: string, p: ClaimRunsParams) => (p.gated ? claimGatedRuns : claimPlainRuns)(schema, p)
+export const claimRuns = (schema: string, p: ClaimRunsParams) => claims[p.admits](schema, p)
 
 /** What a claim took whose reply was lost, if it was committed: the same columns. */
 export const recoverClaim = defineStatement<{

@@ -11,9 +11,6 @@ export interface PromoteDueParams {
 /**
  * Moves what has become due into the claim window, runs held for a mismatch too (whoever claims them looks again): delayed runs, waits that ran out (`timed_out` is recorded), and claims whose
  * lease has ended (a loss is counted, and the slots they held are given back). Bounded, in due order, SKIP LOCKED.
- *
- * For the rest of its transaction plans do not depend on parameters: the claim behind it is planned once per connection, not the six times
- * after which it would settle on that plan anyway. Planning it takes longer than the claim. It comes behind all statements of users.
  */
 export const promoteDue = defineStatement<PromoteDueParams>(
   'promote_due',
@@ -36,7 +33,7 @@ promoted AS (
 windowed AS (
   ${intoWindow(s, 'promoted', 'x.hold IS NULL')}
 )
-SELECT count(*)::int AS promoted, set_config('plan_cache_mode', 'force_generic_plan', true) FROM promoted
+SELECT count(*)::int AS promoted FROM promoted
 `,
   (p) => [p.now, p.environment, p.limit],
 )

@@ -1,0 +1,12 @@
+-- A run is written three times: when it comes, is claimed and ends. A page that is filled to a third has room for all three versions of its
+-- rows, so that no update leaves it (and enters every index) when something keeps the first ones from being pruned. Pages that are there stay as they are.
+DO $$
+DECLARE leaf regclass;
+BEGIN
+  FOR leaf IN
+    SELECT c.oid::regclass FROM pg_class c
+    WHERE c.relkind = 'r' AND (c.oid = '"pawl"."runs"'::regclass OR c.oid IN (SELECT i.inhrelid FROM pg_inherits i WHERE i.inhparent = '"pawl"."runs"'::regclass))
+  LOOP
+    EXECUTE format('ALTER TABLE %s SET (fillfactor = 32)', leaf);
+  END LOOP;
+END $$;

@@ -1,0 +1,64 @@
+import type { Guard } from './guard.ts'
+
+const OPEN = 'src/db/statements/claim-open-gates.ts'
+const TESTS = 'test/engine/open-gates.test.ts'
+
+/** Guards of claims that ask no more than whether gates are wide open. */
+export const GUARDS_OF_OPEN_GATES: readonly Guard[] = [
+  {
+    guard: 'a gate with room for some only is not wide open',
+    file: OPEN,
+    find: '}) >= d.n, true) AND',
+    replace: '}) >= 1, true) AND',
+    test: TESTS,
+    name: 'what more ask for than there is room is left',
+  },
+  {
+    guard: 'a gate with tokens for some only is not wide open',
+    file: OPEN,
+    find: ')} >= d.n, true)`',
+    replace: ')} >= 1, true)`',
+    test: TESTS,
+    name: 'tokens are no fewer than what is asked for',
+  },
+  {
+    guard: 'a gate that a heavy run asks is not wide open',
+    file: OPEN,
+    find: 'WHERE NOT d.special AND ',
+    replace: 'WHERE ',
+    test: TESTS,
+    name: 'who weighs more, or has kept a slot',
+  },
+  {
+    guard: 'a gate where somebody waits is not wide open',
+    file: OPEN,
+    find: ', ENVIRONMENT)} IS NULL',
+    replace: ', ENVIRONMENT)} IS NULL OR true',
+    test: TESTS,
+    name: 'where somebody waits nobody is let in past them',
+  },
+  {
+    guard: 'a counter that others hold does not shut its gate',
+    file: OPEN,
+    find: 'SELECT true FROM others o WHERE o.shut AND NOT o.missing LIMIT 1',
+    replace: 'SELECT true FROM others o LIMIT 1',
+    test: TESTS,
+    name: 'a counter that others hold proves nothing',
+  },
+  {
+    guard: 'a claim prefers the counter that its transaction gave back to',
+    file: OPEN,
+    find: 'coalesce(c.xmin = pg_current_xact_id_if_assigned()::xid, false) DESC, ',
+    replace: '',
+    test: TESTS,
+    name: 'takes from the counter that it has given back to',
+  },
+  {
+    guard: 'a claim after one that left runs asks all gates',
+    file: 'src/db/claiming.ts',
+    find: 'lanes.onGuard = CLAIMS_ON_GUARD',
+    replace: 'lanes.onGuard = 0',
+    test: TESTS,
+    name: 'what more ask for than there is room is left',
+  },
+]
