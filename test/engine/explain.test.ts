@@ -4,7 +4,9 @@ import { createCalls } from '../../src/client/calls.ts'
 import { job } from '../../src/core/job.ts'
 import { limit } from '../../src/core/limit.ts'
 import { machine } from '../../src/core/machine.ts'
+import { endOf } from '../../src/core/topics.ts'
 import { moment, sharedEngines, type TestEngine } from '../support/engine.ts'
+import { claim } from '../traps/outcomes.ts'
 
 const MINUTE = 60_000
 const quick = job({ name: 'quick', queue: 'quicks', input: z.number(), run: ({ input }) => input })
@@ -31,7 +33,20 @@ const parent = machine({
     end: ({ done }) => done('end'),
   },
 })
-const definitions = [quick, order, parent]
+const watcher = machine({
+  name: 'watcher',
+  state: z.object({ run: z.string().optional() }),
+  output: z.string(),
+  signals: { paid: z.object({}) },
+  events: { opened: z.object({}) },
+  initial: 'wait',
+  steps: {
+    wait: ({ waitFor, state: { run } }) => waitFor(['opened', 'paid', ...(run ? [endOf(run)] : [])], { goto: 'end' }),
+    end: ({ done }) => done('end'),
+  },
+})
+const doubtful = job({ name: 'doubtful', run: ({ uncertain }) => uncertain({ reason: 'no answer' }) })
+const definitions = [quick, order, parent, watcher, doubtful]
 
 /** In one request, each time. */
 async function explain(engine: TestEngine, id: string) {
@@ -113,19 +128,43 @@ describe('explain', () => {
     await ticking
   })
 
-  test('C187 C263 a rate has no token before that instant', async () => {
-    const engine = await start()
-    const id = await engine.spawnId('quick', 1)
-    const dueAt = engine.clock() + 7_000
-    await engine.sql(`DELETE FROM pawl.ready WHERE run_id = $1`, [id])
-    await engine.sql(`UPDATE pawl.runs SET blocked_on = E'mails\\x1f' WHERE id = $1`, [id])
-    await engine.sql(
-      `WITH e AS (SELECT id FROM pawl.environments WHERE name = $1),
-      l AS (INSERT INTO pawl.limits (environment_id, name, burst, ms_per_token) SELECT id, 'mails', 1, 10000 FROM e)
-      INSERT INTO pawl.limit_counters (environment_id, gate, available, refilled_at, due_at) SELECT id, E'mails\\x1f', 0, $2, $2 FROM e`,
-      [engine.environment, new Date(dueAt).toISOString()],
-    )
-    expect(await explain(engine, id)).toMatchObject({ reason: 'rate', limit: 'mails', until: dueAt })
+  test('C187 C263 a gate is full of runs that keep their slots while they wait', async () => {
+    const keeper = machine({
+      name: 'keeper',
+      state: z.object({ keeps: z.boolean() }),
+      signals: { go: z.null() },
+      limits: [perCustomer],
+      initial: 'first',
+      steps: {
+        first: ({ waitFor, state, done }) => (state.keeps ? waitFor('go', { goto: 'last', limits: 'keep' }) : done(undefined)),
+        last: ({ done }) => done(undefined),
+      },
+    })
+    const engine = await start({ definitions: [keeper] })
+    const holder = await engine.spawnId('keeper', { keeps: true })
+    await engine.tick()
+    const denied = await engine.spawnId('keeper', { keeps: false })
+    expect((await engine.tick()).claimed).toBe(0)
+    expect(await explain(engine, denied)).toMatchObject({ reason: 'gate_full', limit: 'per-customer', holders: [holder] })
+    await engine.signal({ id: holder }, 'go')
+    expect((await engine.tick()).completed).toBe(2)
+  })
+
+  test('C187 C263 a rate has no token before that instant, when it has one and the run starts', async () => {
+    const mails = limit('mails', { rate: { count: 1, per: '10s' } })
+    const sent = job({ name: 'sent', input: z.string(), limits: [mails.by((to: string) => to)], run: () => 'sent' })
+    const engine = await start({ definitions: [sent] })
+    const [, second, third] = (await engine.spawnMany('sent', ['ada', 'ada', 'ada'])) as [string, string, string]
+    expect((await engine.tick()).completed).toBe(1)
+    for (const next of [second, third]) {
+      const until = engine.clock() + 10_000
+      expect(await explain(engine, next)).toMatchObject({ reason: 'rate', limit: 'mails', partition: 'ada', until })
+      engine.advance(9_999)
+      expect(await engine.tick()).toMatchObject({ claimed: 0, nextDueAt: until })
+      engine.advance(1)
+      expect((await engine.tick()).completed).toBe(1)
+      expect(await explain(engine, next)).toMatchObject({ reason: 'ended' })
+    }
   })
 
   test('C187 C263 no code for it in this build', async () => {
@@ -152,30 +191,30 @@ describe('explain', () => {
       const named = await Promise.all(joined.children.map((id) => engine.run(id)))
       expect(named.map(({ status, parentId }) => [status, parentId])).toEqual(Array(2).fill(['pending', children]))
     }
-    const wait = (topic: string) =>
-      engine.sql(
-        `INSERT INTO pawl.event_waits (tenant, environment_id, topic, run_id) SELECT 'default', environment_id, $2, id FROM pawl.runs WHERE id = $1`,
-        [signals, topic],
-      )
-    await wait('event:opened')
-    expect(await explain(engine, signals)).toMatchObject({ reason: 'waiting_event', names: ['opened'] })
-    await wait(`run:${children}`)
-    expect(await explain(engine, signals)).toMatchObject({
+    const all = await engine.spawnId('watcher', { run: children })
+    const event = await engine.spawnId('watcher', {})
+    await engine.tick()
+    expect(await explain(engine, event)).toMatchObject({ reason: 'waiting_event', names: ['opened'] })
+    expect(await explain(engine, all)).toMatchObject({
       reason: 'waiting_run',
       names: [children],
-      detail: `It waits for the end of ${children}, for the event "opened", for the signal "paid" or "refused".`,
+      detail: `It waits for the end of ${children}, for the event "opened", for the signal "paid".`,
     })
   })
 
   test('C187 C263 it was lost and runs alone, or its fate is uncertain, or its history does not fit', async () => {
     const engine = await start()
-    const [lost, unsure, misfit] = (await engine.spawnMany('quick', [1, 2, 3])) as [string, string, string]
-    // as a rescue leaves it
-    await engine.sql('UPDATE pawl.ready SET lane_id = -lane_id WHERE run_id = $1', [lost])
-    await engine.sql('UPDATE pawl.runs SET losses = 1 WHERE id = $1', [lost])
+    const lost = await engine.spawnId('quick', 1)
+    expect(await claim(engine, { leaseMs: 1_000 })).toHaveLength(1)
+    engine.advance(5_000)
+    // rescued by somebody who has no code for it
+    await claim(engine, { definitions: [{ name: 'another', version: 1 }], peek: true })
+    engine.advance(60_000)
     expect(await explain(engine, lost)).toMatchObject({ reason: 'quarantine', losses: 1, ahead: 0 })
-    await engine.sql(`UPDATE pawl.runs SET status = 'uncertain', notable = 'uncertain' WHERE id = $1`, [unsure])
+    const unsure = await engine.spawnId('doubtful')
+    await engine.tick()
     expect(await explain(engine, unsure)).toMatchObject({ reason: 'uncertain' })
+    const misfit = await engine.spawnId('quick', 3)
     await engine.sql(`UPDATE pawl.runs SET hold = 'mismatch', hold_detail = '{"step": "old"}' WHERE id = $1`, [misfit])
     expect(await explain(engine, misfit)).toMatchObject({ reason: 'mismatch', held: { hold: 'mismatch', step: 'old' } })
     await engine.sql(`UPDATE pawl.runs SET hold = 'environment' WHERE id = $1`, [misfit])
