@@ -45,8 +45,12 @@ async function changeAll(
   if (runs.length === 0) return 0
   if (action === 'retry') return retryAll(context, runs, scope.tenant)
   const ids = runs.map(({ id }) => id)
-  const answers = await cancelMany(context, ids, scope)
-  return answers.filter(({ did }) => did === 'cancelled' || did === 'requested').length
+  const { answers, resent } = await cancelMany(context, ids, scope)
+  // they were alive and nobody had asked when they were listed: a first attempt whose reply was lost did what the second finds done
+  const changed = new Set(
+    resent ? ['cancelled', 'requested', 'already_cancelled', 'already_requested'] : ['cancelled', 'requested'],
+  )
+  return answers.filter(({ did }) => changed.has(did)).length
 }
 
 /** All of them and their parents are locked first, in the one order; then each is retried as it would be alone. */

@@ -8,8 +8,8 @@ import { lockFamilies } from './statements/end-runs.ts'
 import { releaseKeysAgain } from './statements/settle-outcomes.ts'
 
 export async function cancel(context: StoreContext, id: string, scope: CancelScope): Promise<CancelAnswer | null> {
-  const [answer] = await cancelMany(context, [id], scope)
-  return answer ?? null
+  const { answers } = await cancelMany(context, [id], scope)
+  return answers[0] ?? null
 }
 
 /** Times a retry is sent when what it lacked was free by the time it was asked who has it. */

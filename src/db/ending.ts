@@ -39,13 +39,14 @@ async function passOn(context: StoreContext, ended: readonly Row[]): Promise<voi
 
 /**
  * Cancels runs of one tenant, in one batch: those nobody works on at once, the others are asked to stop. Answers the ones there are, in no
- * order. Idempotent. Their children follow with the ticks to come.
+ * order. Idempotent; `resent`: what was done already may have been done by this very call, whose first reply was lost. Their children follow with
+ * the ticks to come.
  */
 export async function cancelMany(
   context: StoreContext,
   ids: readonly string[],
   { tenant, by, reason = null }: CancelScope,
-): Promise<readonly CancelAnswer[]> {
+): Promise<{ readonly answers: readonly CancelAnswer[]; readonly resent: boolean }> {
   const { schema, environment, database } = context
   const cancellation = JSON.stringify(toCancellation(by, reason))
   const { replies, resent } = await sendRepeatable(database, [
@@ -56,7 +57,7 @@ export async function cancelMany(
   const [, found = [], ended = []] = replies
   await passOn(context, resent ? found : ended)
   const endedIds = new Set(ended.map((row) => row.id as string))
-  return found.map((row) => toAnswer(row, endedIds.has(row.id as string)))
+  return { answers: found.map((row) => toAnswer(row, endedIds.has(row.id as string))), resent }
 }
 
 function toCancellation(by: string | null, reason: string | null) {
