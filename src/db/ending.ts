@@ -26,7 +26,8 @@ export function statementsOfEnd({ schema, now }: StoreContext, ids: readonly str
 /** Ends those runs that bear a request and that nobody works on: behind the lock of their families and whatever wrote the request. */
 function statementsOfEnding(context: StoreContext, ids: readonly string[]): readonly Statement[] {
   const { schema } = context
-  return [endRequested(schema, { now: context.now(), ids }), releaseKept(schema, { ids }), ...statementsOfEnd(context, ids)]
+  const params = { now: context.now(), ids }
+  return [endRequested(schema, params), releaseKept(schema, params), ...statementsOfEnd(context, ids)]
 }
 
 /** A run may have been handed a gate's room while it stood in the window: it is passed on, in a batch that has nothing locked. */

@@ -39,7 +39,7 @@ export const gating: readonly Case[] = [
     statement: keepGates(S, { ids: idsOf('running', 1, 100) }),
     indexes: ['history_pkey', 'runs_pkey'],
   },
-  { name: 'release_kept', statement: releaseKept(S, { ids: idsOf('running', 1, 100) }), indexes: ['runs_pkey'] },
+  { name: 'release_kept', statement: releaseKept(S, { now, ids: idsOf('running', 1, 100) }), indexes: ['runs_pkey'] },
   {
     name: 'hand_over',
     before: [outcomes(1, 100, 'done', 'completed'), releaseGates(S, { now, ids: idsOf('running', 1, 100) })],

@@ -102,7 +102,7 @@ const STATEMENTS: readonly Statement[] = [
   releaseGates(S, { now: null, ids }),
   keepGates(S, { ids }),
   switchGates(S, { ids, gates: [], units: [] }),
-  releaseKept(S, { ids }),
+  releaseKept(S, { now: null, ids }),
   releaseKeys(S, { now: null, ids }),
   releaseKeysAgain(S, { now: null, ids }),
   dropUnborn(S, { ids }),

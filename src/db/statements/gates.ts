@@ -111,24 +111,29 @@ WHERE r.id = ANY (ARRAY(SELECT x.id FROM settled x WHERE x.status IN ('pending',
 
 /**
  * Gives back what runs that have ended otherwise than by an outcome (cancelled while they waited) had kept. Asked in a way that
- * `runs_held_gates_idx` does not answer: they are found by their ids.
+ * `runs_held_gates_idx` does not answer: they are found by their ids. Counters are locked in the order that all others keep.
  */
-export const releaseKept = defineStatement<SettledParams>(
+export const releaseKept = defineStatement<SettledParams & { readonly now: string | null }>(
   'release_kept',
   (s) => `
 WITH kept AS MATERIALIZED (
   SELECT r.id, r.environment_id, r.gates, r.gate_units, r.gate_shards, r.held_gates FROM ${s}.runs r
-  WHERE r.id = ANY ($1::uuid[]) AND coalesce(cardinality(r.held_gates), 0) > 0 AND r.finished_at IS NOT NULL FOR NO KEY UPDATE OF r
+  WHERE r.id = ANY ($2::uuid[]) AND coalesce(cardinality(r.held_gates), 0) > 0 AND r.finished_at IS NOT NULL FOR NO KEY UPDATE OF r
 ),
 let_go AS (UPDATE ${s}.runs r SET held_gates = NULL WHERE r.id = ANY (ARRAY(SELECT k.id FROM kept k))),
 freed AS (
   SELECT x.environment_id, g.gate, coalesce(x.gate_shards[g.n], 0) AS shard, sum(coalesce(x.gate_units[g.n], 1))::int AS n
   FROM kept x CROSS JOIN LATERAL unnest(x.gates) WITH ORDINALITY AS g(gate, n) WHERE g.gate = ANY (x.held_gates) GROUP BY 1, 2, 3
+),
+counters AS MATERIALIZED (
+  SELECT c.environment_id, c.gate, c.shard, f.n FROM freed f JOIN ${s}.limit_counters c ON c.environment_id = f.environment_id AND c.gate = f.gate AND c.shard = f.shard
+  ORDER BY c.gate, c.shard FOR UPDATE OF c
 )
-UPDATE ${s}.limit_counters c SET held = greatest(c.held - f.n, 0), due_at = CASE WHEN c.refilled_at IS NULL THEN c.due_at ELSE least(c.due_at, now()) END
-FROM freed f WHERE c.environment_id = f.environment_id AND c.gate = f.gate AND c.shard = f.shard
+UPDATE ${s}.limit_counters c
+SET held = greatest(c.held - k.n, 0), due_at = CASE WHEN c.refilled_at IS NULL THEN c.due_at ELSE least(c.due_at, (SELECT coalesce($1::timestamptz, now()))) END
+FROM counters k WHERE c.environment_id = k.environment_id AND c.gate = k.gate AND c.shard = k.shard
 `,
-  (p) => [p.ids],
+  (p) => [p.now, p.ids],
 )
 
 /** Runs handed over by one gate at once. */
