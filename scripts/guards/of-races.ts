@@ -365,8 +365,8 @@ export const GUARDS_OF_RACES: readonly Guard[] = [
   {
     guard: 'a retry locks its run before it takes the key',
     file: 'src/db/changing.ts',
-    find: '    lockFamilies(schema, { ids: [id] }),\n    retakeKey',
-    replace: '    lockFamilies(schema, { ids: [] }),\n    retakeKey',
+    find: '    lockFamilies(schema, { ids: [id] }),\n    retakeKeys',
+    replace: '    lockFamilies(schema, { ids: [] }),\n    retakeKeys',
     test: T11,
     name: 'retrying an ended run while it is pruned',
   },

@@ -3,7 +3,7 @@ import type { Status } from '../core/status.ts'
 import type { ReadingStore, RunRecord } from '../core/store.ts'
 import { type StoreContext, sendRepeatable } from './context.ts'
 import { cancelMany } from './ending.ts'
-import { retakeKey, retryRun } from './statements/change-runs.ts'
+import { retakeKeys, retryRun } from './statements/change-runs.ts'
 import { lockRuns } from './statements/lock-runs.ts'
 import { releaseKeysAgain } from './statements/settle-outcomes.ts'
 
@@ -53,17 +53,19 @@ async function changeAll(
   return answers.filter(({ did }) => changed.has(did)).length
 }
 
-/** All of them and their parents are locked first, in the one order; then each is retried as it would be alone. */
+/** All of them and their parents are locked first, in the one order, then their keys taken in theirs; then each is retried as it would be alone. */
 async function retryAll(context: StoreContext, runs: readonly RunRecord[], tenant: string): Promise<number> {
   const { schema, environment } = context
   const now = context.now()
   const locked = new Set(runs.flatMap(({ id, parentId }) => (parentId === null ? [id] : [id, parentId])))
-  const statements = runs.flatMap(({ id }) => [
-    retakeKey(schema, { now, environment, tenant, id }),
-    retryRun(schema, { now, environment, tenant, id, maxAttempts: null }),
-    releaseKeysAgain(schema, { now, ids: [id] }),
-  ])
-  const { replies, resent } = await sendRepeatable(context.database, [lockRuns(schema, { ids: [...locked] }), ...statements])
-  const answers = statements.flatMap(({ name }, index) => (name === 'retry_run' ? [replies[index + 1]?.[0]] : []))
+  const ids = runs.map(({ id }) => id)
+  const statements = [
+    lockRuns(schema, { ids: [...locked] }),
+    retakeKeys(schema, { now, environment, tenant, ids }),
+    ...ids.map((id) => retryRun(schema, { now, environment, tenant, id, maxAttempts: null })),
+    releaseKeysAgain(schema, { now, ids }),
+  ]
+  const { replies, resent } = await sendRepeatable(context.database, statements)
+  const answers = statements.flatMap(({ name }, index) => (name === 'retry_run' ? [replies[index]?.[0]] : []))
   return answers.filter((row) => row?.retried === true || (resent && row?.status === 'pending')).length
 }

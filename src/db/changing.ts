@@ -3,7 +3,7 @@ import type { Status } from '../core/status.ts'
 import type { CancelAnswer, CancelScope, Scope } from '../core/store.ts'
 import { type StoreContext, sendRepeatable } from './context.ts'
 import { cancelMany } from './ending.ts'
-import { retakeKey, retryRun } from './statements/change-runs.ts'
+import { retakeKeys, retryRun } from './statements/change-runs.ts'
 import { lockFamilies } from './statements/end-runs.ts'
 import { releaseKeysAgain } from './statements/settle-outcomes.ts'
 
@@ -32,7 +32,7 @@ async function sendRetry(context: StoreContext, id: string, scope: RetryScope): 
   // locked before its key is taken: pruned in between, it would leave a key that nobody frees
   const { replies, resent } = await sendRepeatable(context.database, [
     lockFamilies(schema, { ids: [id] }),
-    retakeKey(schema, params),
+    retakeKeys(schema, { ...params, ids: [id] }),
     retryRun(schema, params),
     releaseKeysAgain(schema, { now: context.now(), ids: [id] }),
   ])

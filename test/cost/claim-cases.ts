@@ -1,6 +1,6 @@
 import { decideReceipts, dropUnborn, readAdmissions } from '../../src/db/statements/admit-runs.ts'
 import { endCascades, followParents } from '../../src/db/statements/cascade.ts'
-import { retakeKey, retryRun } from '../../src/db/statements/change-runs.ts'
+import { retakeKeys, retryRun } from '../../src/db/statements/change-runs.ts'
 import { claimRuns, recoverClaim } from '../../src/db/statements/claim-runs.ts'
 import { findEndings, judgeDeadlines } from '../../src/db/statements/deadlines.ts'
 import { deliverSignal, forgetReceipt, readReceipt } from '../../src/db/statements/deliver-signals.ts'
@@ -315,7 +315,12 @@ const ending: readonly Case[] = [
 ]
 
 const changing: readonly Case[] = [
-  { name: 'retake_key', before: cancelled([target.id]), statement: retakeKey(S, target), indexes: ['runs_pkey'] },
+  {
+    name: 'retake_keys',
+    before: cancelled([target.id]),
+    statement: retakeKeys(S, { ...target, ids: [target.id] }),
+    indexes: ['runs_pkey'],
+  },
   {
     name: 'retry_run',
     before: cancelled([target.id]),

@@ -3,7 +3,7 @@ import type { Statement } from '../../src/core/database.ts'
 import { decideReceipts, dropUnborn, readAdmissions } from '../../src/db/statements/admit-runs.ts'
 import { applyOutcomes } from '../../src/db/statements/apply-outcomes.ts'
 import { endCascades, followParents } from '../../src/db/statements/cascade.ts'
-import { retakeKey, retryRun } from '../../src/db/statements/change-runs.ts'
+import { retakeKeys, retryRun } from '../../src/db/statements/change-runs.ts'
 import { recoverClaim } from '../../src/db/statements/claim-runs.ts'
 import { findEndings, judgeDeadlines } from '../../src/db/statements/deadlines.ts'
 import { deliverSignal } from '../../src/db/statements/deliver-signals.ts'
@@ -70,7 +70,7 @@ const STATEMENTS: readonly Statement[] = [
   judgeDeadlines(S, { now: null, ids }),
   followParents(S, { now: null, ids }),
   endCascades(S, { parentIds: ids }),
-  retakeKey(S, { ...scope, id }),
+  retakeKeys(S, { ...scope, ids }),
   retryRun(S, { ...scope, id, maxAttempts: null }),
   resolveRun(S, {
     ...scope,

@@ -27,21 +27,25 @@ const holdings = `
       + make_interval(secs => (r.policy #>> '{unique,periodMs}')::float8 / 1000) AS expires_at) x
   WHERE x.token IS NOT NULL AND x.keep & 16 = 0 AND coalesce(x.expires_at > coalesce($1::timestamptz, now()), true)`
 
-/** Takes again what an ended run holds while it lives, before `retryRun`; what another run holds stays with it. */
-export const retakeKey = defineStatement<OneRunParams>(
-  'retake_key',
+/**
+ * Takes again what ended runs hold while they live, before each `retryRun`, in the order in which spawns take keys; what another run holds stays
+ * with it. Of two that want the same, the first has it.
+ */
+export const retakeKeys = defineStatement<Omit<OneRunParams, 'id'> & { readonly ids: readonly string[] }>(
+  'retake_keys',
   (s) => `
 INSERT INTO ${s}.uniques AS u (tenant, environment_id, scope, token, run_id, keep, expires_at, reserved_until)
-SELECT l.tenant, r.environment_id, h.scope, h.token, r.id, h.keep, h.expires_at, h.reserved_until
-FROM (SELECT * FROM ${s}.runs x WHERE x.id = $4::uuid LIMIT 1) r JOIN ${s}.lanes l ON l.id = r.lane_id CROSS JOIN LATERAL (${holdings}) h
+SELECT DISTINCT ON (h.scope, h.token) l.tenant, r.environment_id, h.scope, h.token, r.id, h.keep, h.expires_at, h.reserved_until
+FROM unnest($4::uuid[]) WITH ORDINALITY AS i(id, n) CROSS JOIN LATERAL (SELECT * FROM ${s}.runs x WHERE x.id = i.id LIMIT 1) r
+JOIN ${s}.lanes l ON l.id = r.lane_id CROSS JOIN LATERAL (${holdings}) h
 WHERE r.status IN ('failed', 'cancelled', 'discarded') AND l.tenant = $3::text
   AND r.environment_id = (SELECT id FROM ${s}.environments WHERE name = $2::text)
-ORDER BY h.scope, h.token
+ORDER BY h.scope, h.token, i.n
 ON CONFLICT (tenant, environment_id, scope, token) DO UPDATE
   SET run_id = excluded.run_id, keep = excluded.keep, expires_at = excluded.expires_at, reserved_until = excluded.reserved_until
   WHERE u.run_id = excluded.run_id OR u.expires_at <= coalesce($1::timestamptz, now())
 `,
-  (p) => [p.now, p.environment, p.tenant, p.id],
+  (p) => [p.now, p.environment, p.tenant, p.ids],
 )
 
 /** The deadlines of a run that is started again count from now. The wait before its first start is over for good. */
