@@ -54,6 +54,14 @@ export const GUARDS_OF_OPEN_GATES: readonly Guard[] = [
     name: 'takes from the counter that it has given back to',
   },
   {
+    guard: 'a claim prefers the emptiest counter, so that no two stay in one',
+    file: OPEN,
+    find: '`c.held, coalesce(c.xmin',
+    replace: '`coalesce(c.xmin',
+    test: TESTS,
+    name: 'leave it to one of them',
+  },
+  {
     guard: 'a claim after one that left runs asks all gates',
     file: 'src/db/claiming.ts',
     find: 'lanes.onGuard = CLAIMS_ON_GUARD',

@@ -1,3 +1,4 @@
+import { allOf } from '../core/all-of.ts'
 import { MAX_BATCH_ITEMS, MAX_REASON_LENGTH, MAX_VERSION } from '../core/bounds.ts'
 import type { Caller, Calls, SignalCall, SignalResult, SpawnCall, SpawnItem, SpawnResult } from '../core/calls.ts'
 import { explainDatabaseError } from '../core/database-errors.ts'
@@ -53,15 +54,20 @@ export function createCalls(options: CreateCallsOptions): Calls {
   }
 }
 
-async function prepare(around: Surroundings, call: SpawnCall, caller: Caller | undefined): Promise<NewRun> {
+/** A promise only where something has to be waited for. */
+function prepare(around: Surroundings, call: SpawnCall, caller: Caller | undefined): NewRun | Promise<NewRun> {
   const { registry, defaults } = around
   const { id, idempotencyKey, origin } = call
   if (id !== undefined && !isUuid(id)) {
     throw notAllowed('invalid_request', { field: 'id', got: id, allowed: 'a UUID in lower case' })
   }
   const tenant = tenantOf(around, caller)
-  const run = await toNewRun(toRunCall(call), { registry, tenant, id, origin, maxAttempts: defaults.maxAttempts })
-  return idempotencyKey === undefined ? run : { ...run, receipt: await spawnReceipt(call) }
+  const run = toNewRun(toRunCall(call), { registry, tenant, id, origin, maxAttempts: defaults.maxAttempts })
+  return idempotencyKey === undefined ? run : withReceipt(run, call)
+}
+
+async function withReceipt(run: NewRun | Promise<NewRun>, call: SpawnCall): Promise<NewRun> {
+  return { ...(await run), receipt: await spawnReceipt(call) }
 }
 
 function toRunCall(call: SpawnCall): NewRunCall {
@@ -147,16 +153,34 @@ async function spawnMany(
       allowed,
     })
   }
-  const prepared = await Promise.allSettled(calls.map((call) => prepare(around, call, caller)))
-  const runs = prepared.flatMap((item) => (item.status === 'fulfilled' ? [item.value] : []))
-  const settled = await spawnInBatches(around, runs)
+  const prepared = await prepareMany(around, calls, caller)
+  const settled = await spawnInBatches(
+    around,
+    prepared.filter((item): item is NewRun => !isPawlError(item)),
+  )
   let next = 0
-  const items = prepared.map((item): SpawnItem => {
-    if (item.status === 'rejected') return { ok: false, error: toPawlError(item.reason) }
-    return toItem(item.value, settled[next++])
-  })
+  const items = prepared.map(
+    (item): SpawnItem => (isPawlError(item) ? { ok: false, error: item } : toItem(item, settled[next++])),
+  )
   if (items.some((item) => item.ok && changedSomething(item.value))) around.committed()
   return items
+}
+
+/** The runs, and in the place of those that are refused why. */
+async function prepareMany(
+  around: Surroundings,
+  calls: readonly SpawnCall[],
+  caller: Caller | undefined,
+): Promise<readonly (NewRun | PawlError)[]> {
+  const prepared = calls.map((call) => {
+    try {
+      const run = prepare(around, call, caller)
+      return run instanceof Promise ? run.catch(toPawlError) : run
+    } catch (error) {
+      return toPawlError(error)
+    }
+  })
+  return allOf(prepared)
 }
 
 /** Batches one after another. The first that fails ends it: before it nothing is lost, after it nothing was sent. */

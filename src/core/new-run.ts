@@ -36,30 +36,55 @@ export interface ToNewRunOptions {
   readonly maxAttempts?: number | undefined
 }
 
+/** What the call says, with the input read as a handler will read it. */
+interface Asked {
+  readonly call: NewRunCall
+  readonly options: ToNewRunOptions
+  readonly definition: AnyDefinition | undefined
+  readonly queue: string
+  readonly input: StoredJson
+  readonly stored: Json
+}
+
 /**
  * Checks the input against its schema and resolves every default. The input is stored as sent. A definition that this build does not
- * know is refused unless the call says queue and version: then it is stored unchecked, for a build that does know it.
- * Throws unknown_definition, invalid_input, invalid_state, payload_too_large, invalid_request. Costs no request.
+ * know is refused unless the call says queue and version: then it is stored unchecked, for a build that does know it. A promise only
+ * where something has to be waited for: a turn of the microtasks for each run of a batch is worth leaving out.
+ * Throws, or rejects with, unknown_definition, invalid_input, invalid_state, payload_too_large, invalid_request. Costs no request.
  */
-export async function toNewRun(call: NewRunCall, options: ToNewRunOptions): Promise<NewRun> {
-  const { registry, tenant, maxPayloadBytes = MAX_PAYLOAD_BYTES } = options
-  const definition = findDefinition(call, registry)
-  const input = toStored(call.input, { field: 'input', maxBytes: maxPayloadBytes, code: 'invalid_input' })
+export function toNewRun(call: NewRunCall, options: ToNewRunOptions): NewRun | Promise<NewRun> {
+  const definition = findDefinition(call, options.registry)
+  const queue = call.queue ?? definition?.queue ?? ''
+  const input = toStored(call.input, { field: 'input', maxBytes: maxBytesOf(options), code: 'invalid_input' })
   // what a handler will read: a Date has become text by then, and must be refused here if it cannot be that
   const stored: Json = JSON.parse(input.text)
-  const parsing = definition && parseInput(definition, stored)
-  // a turn of the event loop's microtasks for each run of a batch is worth leaving out
-  const parsed = parsing instanceof Promise ? await parsing : parsing
-  const state = definition?.kind === 'machine' ? await initialStateOf(definition, parsed, maxPayloadBytes) : null
-  const queue = call.queue ?? definition?.queue ?? ''
+  const asked: Asked = { call, options, definition, queue, input, stored }
+  const parsed = definition && parseInput(definition, stored)
+  if (parsed instanceof Promise || definition?.kind === 'machine' || definition?.unique) return waited(asked, parsed)
+  return assemble(asked, { parsed, state: null, terms: plainTerms(asked) })
+}
+
+async function waited(asked: Asked, parsing: unknown): Promise<NewRun> {
+  const { definition, options } = asked
+  const parsed = await parsing
+  const state = definition?.kind === 'machine' ? await initialStateOf(definition, parsed, maxBytesOf(options)) : null
+  const terms = definition?.unique ? await uniqueTermsOf(asked, definition, definition.unique, parsed) : plainTerms(asked)
+  return assemble(asked, { parsed, state, terms })
+}
+
+interface Found {
+  readonly parsed: unknown
+  readonly state: StoredJson | null
+  readonly terms: SpawnTerms
+}
+
+function assemble({ call, options, definition, queue, input }: Asked, { parsed, state, terms }: Found): NewRun {
+  const { registry, tenant } = options
   const queueIsCapped = registry.queues.get(queue)?.concurrency !== undefined
   const admission = askDefinition(call.definition, () => gatesOf({ definition, input: parsed, tenant, queue, queueIsCapped }))
   const retention = retentionOf(definition?.declaredRetention, registry.queues.get(queue)?.retention)
   const headers = headersOf(call, options)
   const key = call.key ?? (definition ? ownKeyOf(definition, parsed) : null)
-  const terms = definition?.unique
-    ? await uniqueTermsOf(call, { ...options, definition, policy: definition.unique, queue, stored, parsed })
-    : { ...startOf(call), onConflict: toOnConflict(call, options), unique: null }
   const policy = withHoldings(policyOf(definition, call), key === null ? undefined : definition?.keyHolding, terms.unique)
   return {
     id: options.id ?? uuidv7(),
@@ -94,21 +119,20 @@ export async function toNewRun(call: NewRunCall, options: ToNewRunOptions): Prom
 
 const KEEP: OnConflict = { kind: 'keep' }
 
-/** What becomes of a run that is there, where the definition does not say. */
-function toOnConflict({ onConflict }: NewRunCall, { isChild = false }: ToNewRunOptions): OnConflict {
-  return isChild || onConflict === undefined ? KEEP : { kind: onConflict }
+function maxBytesOf({ maxPayloadBytes = MAX_PAYLOAD_BYTES }: ToNewRunOptions): number {
+  return maxPayloadBytes
 }
 
-interface TermsOptions extends ToNewRunOptions {
-  readonly definition: AnyDefinition
-  readonly policy: UniquePolicy
-  readonly queue: string
-  readonly stored: Json
-  readonly parsed: unknown
+/** Where the definition does not say what becomes of a run that is there. */
+function plainTerms({ call, options: { isChild = false } }: Asked): SpawnTerms {
+  const { onConflict } = call
+  const { delayMs, runAt } = startOf(call)
+  return { delayMs, runAt, onConflict: isChild || onConflict === undefined ? KEEP : { kind: onConflict }, unique: null }
 }
 
-function uniqueTermsOf(call: NewRunCall, options: TermsOptions): Promise<SpawnTerms> {
-  const { definition, policy, queue, stored, parsed, id, isChild = false } = options
+function uniqueTermsOf(asked: Asked, definition: AnyDefinition, policy: UniquePolicy, parsed: unknown): Promise<SpawnTerms> {
+  const { call, queue, stored } = asked
+  const { id, isChild = false } = asked.options
   const { name, version } = definition
   const ask = (identify: () => Json | null) => askDefinition(name, identify)
   return termsOf({ definition: name, version, queue, policy, stored, parsed, call, id, isChild, ask })

@@ -1,4 +1,5 @@
 /** From what a handler returned or threw to an outcome that can be committed. All that is the user's runs inside the guard here. */
+import { allOf } from '../core/all-of.ts'
 import { MAX_PAYLOAD_BYTES } from '../core/bounds.ts'
 import type { StepContextRuntime } from '../core/context.ts'
 import type { AnyDefinition } from '../core/definition.ts'
@@ -307,9 +308,7 @@ async function childrenOf(params: SettleParams, outcome: JoinOutcome): Promise<r
   const inherited = Object.fromEntries(
     TRACE_HEADERS.flatMap((name) => (run.headers[name] === undefined ? [] : [[name, run.headers[name]]])),
   )
-  return Promise.all(
-    outcome.calls.map((call) => toNewRun(call, { registry, tenant: run.tenant, headers: inherited, isChild: true })),
-  )
+  return allOf(outcome.calls.map((call) => toNewRun(call, { registry, tenant: run.tenant, headers: inherited, isChild: true })))
 }
 
 function neededOf(outcome: JoinOutcome): number | null {

@@ -147,6 +147,23 @@ forEachVersion('gates that are wide open', (version) => {
     expect([...shards]).toEqual([expect.stringMatching(/^\d: 5$/)])
   })
 
+  test('claims that found themselves in one counter leave it to one of them', async () => {
+    const engine = await begin()
+    await engine.spawnMany('spread', many(60))
+    const own = await claim(engine, 5)
+    const mine = await counters(engine, 'sharded')
+    // others have taken as much from the same one, as they may when they come between two of our transactions
+    await engine.sql(
+      `UPDATE pawl.limit_counters SET held = held + 5 WHERE held > 0 AND environment_id = (SELECT id FROM pawl.environments WHERE name = $1)`,
+      [engine.environment],
+    )
+    const request = { outcomes: own.runs.map((run) => finishes(run)), endedClaims: [] }
+    await engine.store.flush(request, claimRequest(engine, { limit: 5, gated: 'open', alone: false }))
+    const after = await counters(engine, 'sharded')
+    expect([mine.length, after.length]).toEqual([1, 2])
+    expect(after).toEqual(expect.arrayContaining([...mine]))
+  })
+
   test('over eight claimers no gate has more than it may, and nothing is held at the end', async () => {
     const engine = await begin()
     await engine.spawnMany('tenfold', many(150))

@@ -160,7 +160,12 @@ export async function startEngine(options: EngineOptions): Promise<TestEngine> {
 }
 
 /** A run as spawning prepares it. */
-export function newRun(registry: Registry, definition: string, input: unknown, options: SpawnOptions = {}): Promise<NewRun> {
+export async function newRun(
+  registry: Registry,
+  definition: string,
+  input: unknown,
+  options: SpawnOptions = {},
+): Promise<NewRun> {
   const { id, tenant = 'default', version, receipt, ...callOptions } = options
   const call = toCall({ definition, version: version ?? 0, input, options: callOptions })
   return toNewRun({ ...call, version }, { registry, tenant, id, receipt })

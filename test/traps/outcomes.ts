@@ -83,7 +83,7 @@ export interface ChildOptions {
   readonly input?: unknown
 }
 
-export function child(engine: TestEngine, definition: string, { id, key, input }: ChildOptions = {}): Promise<NewRun> {
+export async function child(engine: TestEngine, definition: string, { id, key, input }: ChildOptions = {}): Promise<NewRun> {
   const call = toCall({ definition, version: 0, input, options: key === undefined ? {} : { key } })
   return toNewRun({ ...call, version: undefined }, { registry: engine.registry, tenant: 'default', id })
 }

@@ -11,8 +11,11 @@ const ENVIRONMENT = '(SELECT id FROM environment)'
 /** Of a candidate `r`: what it takes to see that it is not an ordinary run. */
 export const WHETHER_SPECIAL = 'r.gate_units IS NOT NULL OR r.held_gates IS NOT NULL'
 
-/** A counter that this transaction has written already, as it gave back what it had taken there, is its own: nobody else has to be passed over. */
-export const FIRST_COUNTER = `coalesce(c.xmin = pg_current_xact_id_if_assigned()::xid, false) DESC, mod(c.shard + mod(hashtext($3::uuid::text), 512) + 512, p.shards)`
+/**
+ * The emptiest one, so that claims side by side spread over the counters and none waits where another gives back. Of those that are alike the one that
+ * this transaction has written already, as it gave back what it had taken there: it is its own, and written once more for nothing.
+ */
+export const FIRST_COUNTER = `c.held, coalesce(c.xmin = pg_current_xact_id_if_assigned()::xid, false) DESC, mod(c.shard + mod(hashtext($3::uuid::text), 512) + 512, p.shards)`
 
 /**
  * Ahead of the update that claims. A counter that others hold is passed over: it proves nothing, and if it was that, the gate is not `shut`. Nor is
