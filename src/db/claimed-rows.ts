@@ -4,13 +4,12 @@ import type { Status } from '../core/status.ts'
 import type { ClaimedRun, InboxEntry, JoinedChild, RunPolicy } from '../core/store.ts'
 import type { Lane } from './context.ts'
 
-/** What only some runs have, in one column: most rows carry a null instead of a dozen, and those that have gates alone carry the gates. */
+/** What only some runs have, in one column: most rows carry a null instead of a dozen. */
 interface Extras {
   readonly key: string | null
   readonly tags: readonly string[] | null
   readonly headers: Readonly<Record<string, string>> | null
   readonly parentId: string | null
-  readonly gates: readonly string[] | null
   readonly gateUnits: readonly number[] | null
   readonly heldGates: readonly string[] | null
   readonly policy: RunPolicy | null
@@ -59,7 +58,7 @@ export function toClaimedRun(row: Row, lane: Lane, claimId: string): ClaimedRun 
     tags: extras.tags ?? NONE,
     headers: extras.headers ?? NO_HEADERS,
     parentId: extras.parentId ?? null,
-    gates: extras.gates ?? NONE,
+    gates: (row.gates as readonly string[] | null) ?? NONE,
     gateUnits: extras.gateUnits ?? null,
     heldGates: extras.heldGates ?? NONE,
     policy: extras.policy ?? NO_POLICY,

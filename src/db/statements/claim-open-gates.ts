@@ -27,8 +27,9 @@ export const opening = (s: string) => {
   return `
 demand AS MATERIALIZED (
   SELECT d.*, p.* FROM (
-    SELECT u.gate, count(*)::int AS n, bool_or(f.special) AS special FROM fitting f CROSS JOIN LATERAL unnest(f.gates) AS u(gate)
-    WHERE f.gates IS NOT NULL GROUP BY u.gate
+    SELECT u.gate, sum(s.n)::int AS n, bool_or(s.special) AS special
+    FROM (SELECT f.gates, count(*) AS n, bool_or(f.special) AS special FROM fitting f WHERE f.gates IS NOT NULL GROUP BY f.gates) s
+    CROSS JOIN LATERAL unnest(s.gates) AS u(gate) GROUP BY u.gate
   ) d ${policyOf(s, ENVIRONMENT, 'd.gate')}
 ),
 open AS MATERIALIZED (
@@ -46,19 +47,22 @@ others AS MATERIALIZED (
 }
 
 const LEFT =
-  '(SELECT count(*)::int FROM fitting f WHERE f.gates IS NOT NULL) - (SELECT count(*)::int FROM claimed c WHERE c.of_gates IS NOT NULL)'
+  '(SELECT count(*)::int FROM fitting f WHERE f.gates IS NOT NULL) - (SELECT count(*)::int FROM claimed c WHERE c.gates IS NOT NULL)'
 const IS_SHUT = '(SELECT true FROM others o WHERE o.shut AND NOT o.missing LIMIT 1)'
 /** Runs left where they are: because a gate is not wide open, or because others hold its counter just now. */
 export const LEFT_AS_SHUT = `CASE WHEN ${IS_SHUT} THEN ${LEFT} ELSE 0 END`
 export const LEFT_TO_OTHERS = `CASE WHEN ${IS_SHUT} THEN 0 ELSE ${LEFT} END`
 export const WITHOUT_COUNTERS = '(SELECT jsonb_agg(o.gate) FROM others o WHERE o.missing)'
 
-/** Of a run `f` that a claim has locked. */
-export const IS_ADMITTED = 'f.gates IS NULL OR f.gates <@ ARRAY(SELECT o.gate FROM open o)'
+/** Of a run `f` that a claim has locked. Its gates are not looked at where all are open. */
+export const IS_ADMITTED =
+  'f.gates IS NULL OR (SELECT count(*) FROM open) = (SELECT count(*) FROM demand) OR f.gates <@ ARRAY(SELECT o.gate FROM open o)'
+
+const shardOf = (gate: string) => `(ARRAY(SELECT o.shard FROM open o))[array_position(ARRAY(SELECT o.gate FROM open o), ${gate})]`
 
 /** Which counter of each gate a claimed run holds; null when it is the first of each. */
-export const OPEN_SHARDS = `CASE WHEN c.gates IS NOT NULL AND (SELECT max(o.shard) FROM open o) > 0 THEN
-    ARRAY(SELECT (ARRAY(SELECT o.shard FROM open o))[array_position(ARRAY(SELECT o.gate FROM open o), u.gate)] FROM unnest(c.gates) AS u(gate)) END`
+export const OPEN_SHARDS = `CASE WHEN c.gates IS NULL OR (SELECT max(o.shard) FROM open o) = 0 THEN NULL
+    WHEN cardinality(c.gates) = 1 THEN ARRAY[${shardOf('c.gates[1]')}] ELSE ARRAY(SELECT ${shardOf('u.gate')} FROM unnest(c.gates) AS u(gate)) END`
 
 /** Behind the update that claims: what was really claimed is debited. */
 export const charging = (s: string) => `
@@ -69,7 +73,10 @@ debited AS (
     refilled_at = CASE WHEN p.burst IS NULL THEN c.refilled_at ELSE greatest(c.refilled_at, ${NOW}) END
   FROM (
     SELECT o.*, t.n FROM open o
-    JOIN (SELECT u.gate, count(*)::int AS n FROM claimed c CROSS JOIN LATERAL unnest(c.of_gates) AS u(gate) GROUP BY u.gate) t ON t.gate = o.gate
+    JOIN (
+      SELECT u.gate, sum(s.n)::int AS n FROM (SELECT c.gates, count(*) AS n FROM claimed c WHERE c.gates IS NOT NULL GROUP BY c.gates) s
+      CROSS JOIN LATERAL unnest(s.gates) AS u(gate) GROUP BY u.gate
+    ) t ON t.gate = o.gate
   ) p
   WHERE c.environment_id = ${ENVIRONMENT} AND c.gate = p.gate AND c.shard = p.shard
 )`

@@ -49,7 +49,6 @@ interface GateWords {
   readonly setting: string
   /** Gates whose slots it had kept until now. */
   readonly kept: string
-  readonly returning: string
   readonly debiting: readonly string[]
   /** Runs that leave the window without being claimed. */
   readonly removing: string
@@ -65,7 +64,6 @@ const UNGATED = (): GateWords => ({
   admitted: 'f.gates IS NULL',
   setting: '',
   kept: 'NULL::text[]',
-  returning: '',
   debiting: [],
   removing: '',
   blocked: '0',
@@ -80,7 +78,6 @@ const OPEN = (s: string): GateWords => ({
   admitting: [opening(s)],
   admitted: IS_ADMITTED,
   setting: `, gate_shards = ${OPEN_SHARDS}`,
-  returning: ', c.gates AS of_gates',
   debiting: [charging(s)],
   stayed: LEFT_AS_SHUT,
   passed: LEFT_TO_OTHERS,
@@ -100,6 +97,9 @@ const ALL = (s: string): GateWords => ({
   passed: '(SELECT count(*)::int FROM fitting) - (SELECT count(*)::int FROM claimed) - (SELECT count(*)::int FROM blocked)',
   missing: '(SELECT jsonb_agg(m.gate) FROM missing m)',
 })
+
+/** Then they are served in turn; one alone needs no more than the order. */
+const MANY_TENANTS = '(SELECT min(w.tenant) <> max(w.tenant) FROM walk w)'
 
 /** What lies in the window of lanes that may be served, as much as was asked for: locked, and in the order in which it is taken. */
 const window = (
@@ -123,23 +123,24 @@ walk AS (
   ) open ON true
   WHERE w.opened < 64 AND w.steps < 2000 AND (w.lane_id >= 0 OR w.tenant IS NULL)
 ),
+fronts AS MATERIALIZED (
+  SELECT l.tenant, y.*
+  FROM walk l
+  CROSS JOIN LATERAL (
+    SELECT * FROM (
+      SELECT r.lane_id, r.priority, r.available_at, r.position FROM ${s}.ready r
+      WHERE r.lane_id = l.lane_id ORDER BY r.priority, r.available_at, r.position LIMIT (SELECT $7::int)
+    ) x LIMIT 200
+  ) y
+  WHERE l.tenant IS NOT NULL
+),
 quotas AS MATERIALIZED (
   SELECT ranked.lane_id, count(*)::int AS quota
   FROM (
-    SELECT h.lane_id
-    FROM (
-      SELECT l.tenant, y.*
-      FROM walk l
-      CROSS JOIN LATERAL (
-        SELECT * FROM (
-          SELECT r.lane_id, r.priority, r.available_at, r.position FROM ${s}.ready r
-          WHERE r.lane_id = l.lane_id ORDER BY r.priority, r.available_at, r.position LIMIT (SELECT $7::int)
-        ) x LIMIT 200
-      ) y
-      WHERE l.tenant IS NOT NULL
-    ) h
-    ORDER BY row_number() OVER (PARTITION BY CASE WHEN (SELECT min(w.tenant) <> max(w.tenant) FROM walk w) THEN h.tenant END ORDER BY h.priority, h.available_at, h.position), h.priority, h.available_at, h.position
-    LIMIT (SELECT $7::int)
+    (SELECT h.lane_id FROM fronts h WHERE NOT ${MANY_TENANTS} ORDER BY h.priority, h.available_at, h.position LIMIT (SELECT $7::int))
+    UNION ALL
+    (SELECT h.lane_id FROM fronts h WHERE ${MANY_TENANTS}
+      ORDER BY row_number() OVER (PARTITION BY h.tenant ORDER BY h.priority, h.available_at, h.position), h.priority, h.available_at, h.position LIMIT (SELECT $7::int))
   ) ranked
   GROUP BY ranked.lane_id
 ),
@@ -202,7 +203,7 @@ claimed AS (
   UPDATE ${s}.runs c
   SET status = 'running', seq = c.seq + 1, claimed_by = $3::uuid, updated_at = coalesce($1::timestamptz, now())${words.setting}
   WHERE ${atPlaces('c', 'fitting', words.admitted)} AND c.status = 'pending'
-  RETURNING ${claimedColumns(s, '$12', '$13', words.kept)}${words.returning}
+  RETURNING ${claimedColumns(s, '$12', '$13', words.kept)}
 )`,
     `
 leased AS (
@@ -223,9 +224,9 @@ removed AS (
   ]
   return `
 WITH RECURSIVE ${withs.join(',')}
-SELECT c.id, c.seq, c.visit, c.lane_id, c.step, c.failures, c.losses, c.max_attempts, c.payload_bytes, c.input, c.state, c.lane, c.extras FROM claimed c
+SELECT c.id, c.seq, c.visit, c.lane_id, c.step, c.failures, c.losses, c.max_attempts, c.payload_bytes, c.input, c.state, c.gates, c.lane, c.extras FROM claimed c
 UNION ALL
-SELECT NULL, x.blocked, x.stayed, CASE WHEN w.opened >= 64 THEN w.lane_id ELSE 0 END, NULL, x.passed, 0, 0, 0, NULL, NULL, NULL, x.missing
+SELECT NULL, x.blocked, x.stayed, CASE WHEN w.opened >= 64 THEN w.lane_id ELSE 0 END, NULL, x.passed, 0, 0, 0, NULL, NULL, NULL, NULL, x.missing
 FROM (SELECT ${words.blocked} AS blocked, ${words.stayed} AS stayed, ${words.passed} AS passed, ${words.missing} AS missing) x,
   (SELECT max(lane_id) AS lane_id, max(opened) AS opened FROM walk) w
 WHERE x.blocked > 0 OR x.stayed > 0 OR x.passed > 0 OR w.opened >= 64 OR x.missing IS NOT NULL

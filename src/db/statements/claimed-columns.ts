@@ -2,17 +2,17 @@
 const SATELLITE_BYTES = 65_536
 
 /**
- * What a claimed run comes with: one column for all that only some runs have (a short one where that is gates alone), and the lane only
- * where it is not known yet. `kept`: the gates whose slots it had kept until this claim.
+ * What a claimed run comes with: its gates, one column for all else that only some runs have (a short one where that is how it holds its gates), and the
+ * lane only where it is not known yet. `kept`: the gates whose slots it had kept until this claim.
  */
 export const claimedColumns = (s: string, satellites: string, known: string, kept = 'NULL::text[]') => `
-  c.id, c.seq, c.visit, c.lane_id, c.step, c.failures, c.losses, c.max_attempts, c.payload_bytes, c.input, c.state,
+  c.id, c.seq, c.visit, c.lane_id, c.step, c.failures, c.losses, c.max_attempts, c.payload_bytes, c.input, c.state, c.gates,
   CASE WHEN c.lane_id = ANY (${known}::int[]) THEN NULL ELSE (
     SELECT jsonb_build_object('tenant', l.tenant, 'queue', l.queue, 'definition', l.definition, 'version', l.version) FROM ${s}.lanes l WHERE l.id = c.lane_id) END AS lane,
   CASE WHEN c.key IS NOT NULL OR c.tags IS NOT NULL OR c.headers IS NOT NULL OR c.parent_id IS NOT NULL OR c.awaits IS NOT NULL
       OR c.join_seq IS NOT NULL OR c.signalled OR c.timed_out OR c.snoozes > 0 OR c.lonely_losses > 0 OR c.cancel_requested_at IS NOT NULL OR c.awaited OR c.policy IS NOT NULL
     THEN jsonb_build_object(
-      'key', c.key, 'tags', c.tags, 'headers', c.headers, 'parentId', c.parent_id, 'gates', c.gates, 'gateUnits', c.gate_units, 'heldGates', ${kept}, 'policy', c.policy, 'awaited', c.awaited, 'awaits', c.awaits, 'timedOut', c.timed_out,
+      'key', c.key, 'tags', c.tags, 'headers', c.headers, 'parentId', c.parent_id, 'gateUnits', c.gate_units, 'heldGates', ${kept}, 'policy', c.policy, 'awaited', c.awaited, 'awaits', c.awaits, 'timedOut', c.timed_out,
       'snoozes', c.snoozes, 'lonelyLosses', c.lonely_losses, 'cancelRequested', c.cancel_requested_at IS NOT NULL,
       'inbox', CASE WHEN c.signalled AND c.awaits IS NOT NULL THEN (
         SELECT jsonb_build_object(
@@ -36,5 +36,5 @@ export const claimedColumns = (s: string, satellites: string, known: string, kep
             WHERE x.parent_id = c.id AND x.parent_join_seq = c.join_seq ORDER BY x.child_index LIMIT ${satellites}::int
           ) y JOIN ${s}.lanes l ON l.id = y.lane_id
         ) k) END)
-    WHEN c.gates IS NOT NULL THEN jsonb_build_object('gates', c.gates, 'gateUnits', c.gate_units, 'heldGates', ${kept})
+    WHEN c.gate_units IS NOT NULL OR (${kept}) IS NOT NULL THEN jsonb_build_object('gateUnits', c.gate_units, 'heldGates', ${kept})
   END AS extras`
