@@ -69,4 +69,20 @@ export const GUARDS_OF_OPEN_GATES: readonly Guard[] = [
     test: TESTS,
     name: 'what more ask for than there is room is left',
   },
+  {
+    guard: 'a run that asks unlike amounts of slots and tokens finds the shard that has both',
+    file: 'src/db/statements/claim-gates.ts',
+    find: 'p.shards = 1 OR c.slots_asked',
+    replace: 'p.shards = 1 OR false AND c.slots_asked',
+    test: 'test/engine/limits-changed-live.test.ts',
+    name: 'has its turn, before and behind light ones',
+  },
+  {
+    guard: 'a run is promoted only when one counter has all that a claim asks for it',
+    file: 'src/db/statements/gates.ts',
+    find: 'AND y.heaviest <= room.best`',
+    replace: '`',
+    test: 'test/engine/limits-changed-live.test.ts',
+    name: 'has its turn, before and behind light ones',
+  },
 ]

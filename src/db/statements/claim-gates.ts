@@ -25,6 +25,9 @@ const IF_DENIED = '(SELECT true FROM verdicts v WHERE NOT v.admitted LIMIT 1)'
 /**
  * What the counters are asked for, and what they have. A counter that others hold is passed over: it proves nothing. A run that changed after
  * the snapshot asks for nothing: it will not be claimed, and takes no room from those behind it.
+ *
+ * A shard counts for what it has of both, slots and tokens, so that one place in line is the same for both. Not so (`apart`) where the heaviest run asks
+ * unlike amounts of them, being heavier than all that a shard can have of one, and this shard has them: it comes first, so that the next in line always fits it.
  */
 const asking = (s: string) => `
 wanted AS MATERIALIZED (
@@ -45,19 +48,23 @@ needed AS MATERIALIZED (
 room AS MATERIALIZED (
   SELECT x.*, sum(x.slots) OVER shards - x.slots AS slots_before, sum(x.whole_tokens) OVER shards - x.whole_tokens AS tokens_before
   FROM (
-    SELECT p.*, c.shard, c.held, CASE WHEN p.shards > 1 THEN least(c.slots, c.whole_tokens + 0 * c.slots) ELSE c.slots END AS slots,
-      CASE WHEN p.shards > 1 THEN least(c.whole_tokens, c.slots + 0 * c.whole_tokens) ELSE c.whole_tokens END AS whole_tokens
+    SELECT p.*, c.shard, c.held, CASE WHEN c.apart THEN c.slots ELSE least(c.slots, c.whole_tokens + 0 * c.slots) END AS slots,
+      CASE WHEN c.apart THEN c.whole_tokens ELSE least(c.whole_tokens, c.slots + 0 * c.whole_tokens) END AS whole_tokens
     FROM needed p
     CROSS JOIN LATERAL (
-      SELECT c.shard, c.held, ${slotsLeft} AS slots, ${wholeTokens(`(${tokensAt(NOW)})`)} AS whole_tokens
-      FROM ${s}.limit_counters c
-      WHERE c.environment_id = ${ENVIRONMENT} AND c.gate = p.gate
-      ORDER BY coalesce((${slotsLeft}) < ${slotsAsked('p.most')}, false) OR coalesce((${tokensAt(NOW)}) < ${tokensAsked('p.most')}, false), ${FIRST_COUNTER}
-      LIMIT ${SHARDS_PER_CLAIM}
-      FOR UPDATE OF c SKIP LOCKED
+      SELECT c.*, p.shards = 1 OR c.slots_asked <> c.tokens_asked AND coalesce(c.slots >= c.slots_asked AND c.whole_tokens >= c.tokens_asked, false) AS apart
+      FROM (
+        SELECT c.shard, c.held, ${slotsLeft} AS slots, ${wholeTokens(`(${tokensAt(NOW)})`)} AS whole_tokens,
+          ${slotsAsked('p.most')} AS slots_asked, ${tokensAsked('p.most')} AS tokens_asked
+        FROM ${s}.limit_counters c
+        WHERE c.environment_id = ${ENVIRONMENT} AND c.gate = p.gate
+        ORDER BY coalesce((${slotsLeft}) < ${slotsAsked('p.most')}, false) OR coalesce((${tokensAt(NOW)}) < ${tokensAsked('p.most')}, false), ${FIRST_COUNTER}
+        LIMIT ${SHARDS_PER_CLAIM}
+        FOR UPDATE OF c SKIP LOCKED
+      ) c
     ) c
   ) x
-  WINDOW shards AS (PARTITION BY x.gate ORDER BY coalesce(x.slots, x.whole_tokens) DESC, x.shard ROWS UNBOUNDED PRECEDING)
+  WINDOW shards AS (PARTITION BY x.gate ORDER BY greatest(x.slots, x.whole_tokens) DESC, x.shard ROWS UNBOUNDED PRECEDING)
 ),
 heads AS MATERIALIZED (
   SELECT p.gate, h.priority, h.available_at, h.position

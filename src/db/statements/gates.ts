@@ -142,16 +142,16 @@ const HEIRS_AT_ONCE = 1_000
 const LATE_HEIRS = 100
 
 /**
- * Who comes next on `room.gate`, in order, as far as `room.n` units go, and no counter has to give more than `room.best`, what is left in the
- * fullest of them: nobody overtakes a heavy one that has to wait. One whose queue or
+ * Who comes next on `room.gate`, in order, as far as `room.n` units go, and none is heavier than `room.best`, what the
+ * fullest of the counters can take (`room.whole` is the heaviest there is): nobody overtakes a heavy one that has to wait. One whose queue or
  * definition is paused takes none of them: it waits for the resumption in the window from now on, and is in nobody's way.
  */
 const heirsOf = (s: string, lock: string, more = 0) => `
     SELECT y.id, y.units FROM (
-      SELECT x.id, x.units, sum(x.units) OVER (ORDER BY x.priority, x.available_at, x.position ROWS UNBOUNDED PRECEDING) AS up_to,
-        max(x.units) OVER (ORDER BY x.priority, x.available_at, x.position ROWS UNBOUNDED PRECEDING) AS heaviest FROM (
+      SELECT x.id, least(x.weight, room.most) AS units, sum(least(x.weight, room.most)) OVER (ORDER BY x.priority, x.available_at, x.position ROWS UNBOUNDED PRECEDING) AS up_to,
+        max(x.weight) OVER (ORDER BY x.priority, x.available_at, x.position ROWS UNBOUNDED PRECEDING) AS heaviest FROM (
         SELECT r.id, r.priority, r.available_at, r.position, CASE WHEN (SELECT l.paused FROM ${s}.lanes l WHERE l.id = r.lane_id) THEN 0
-          ELSE least(coalesce(r.gate_units[array_position(r.gates, room.gate)], 1), room.most) END AS units FROM ${s}.runs r
+          ELSE least(coalesce(r.gate_units[array_position(r.gates, room.gate)], 1), room.whole) END AS weight FROM ${s}.runs r
         WHERE r.blocked_on = room.gate AND r.environment_id = room.environment_id ORDER BY r.priority, r.available_at, r.position
         LIMIT ${more === 0 ? `least(greatest(room.n, 0), ${HEIRS_AT_ONCE})` : `CASE WHEN room.n > 0 THEN least(room.n + ${more}, ${HEIRS_AT_ONCE}) ELSE 0 END`} ${lock}
       ) x
@@ -180,7 +180,7 @@ export interface HandOverParams {
 
 const handingOver = (s: string, lock: string, more = 0) => `
 WITH room AS (
-  SELECT c.environment_id, c.gate, sum(${slotsLeft})::int AS n, max(${slotsLeft}) AS best, greatest(min(p.concurrency / p.shards), 1) AS most
+  SELECT c.environment_id, c.gate, sum(${slotsLeft})::int AS n, max(${slotsLeft}) AS best, greatest(min(p.concurrency / p.shards), 1) AS most, greatest(min(p.concurrency / p.shards), 1) AS whole
   FROM ${s}.environments e JOIN ${s}.limit_counters c ON c.environment_id = e.id AND c.gate = ANY ($2::text[]) ${policyOf(s, 'c.environment_id', 'c.gate')}
   WHERE e.name = $1::text AND p.burst IS NULL
   GROUP BY c.environment_id, c.gate HAVING ${someBlocked(s, 'c.gate', 'c.environment_id')}
@@ -247,6 +247,11 @@ export interface PromoteGatesParams {
 /** A gate whose next run was held by somebody is looked at again so much later, in milliseconds. */
 const AGAIN_AFTER_MS = 10
 
+/** The heaviest run that so much of a shard admits: one that weighs more than all it can have takes all it can have. */
+const WHOLE = 'greatest(p.concurrency / p.shards, p.burst / p.shards, 1)'
+const heaviest = (left: string, amount: string) =>
+  `CASE WHEN ${left} >= greatest(${amount} / p.shards, 1) THEN ${WHOLE} ELSE ${left} END`
+
 /**
  * Moves runs blocked on a rate back into the window, in order, as many as there are tokens (and slots, where the limit has both), and
  * notes when the next one can be admitted, by a counter that has all it asks for. Tokens are charged by the claim, not here. Without slots it
@@ -270,7 +275,8 @@ room AS MATERIALIZED (
   FROM (
     SELECT c.environment_id, c.gate, min(c.shard) AS shard, sum(${slotsLeft})::int AS slots, sum(${wholeTokens(`(${tokensAt('e.now')})`)})::int AS tokens,
       max((${tokensAt('e.now')}) - ${wholeTokens(`(${tokensAt('e.now')})`)}) AS part, p.concurrency, p.burst, p.ms_per_token, p.shards,
-      greatest(least(p.concurrency / p.shards, p.burst / p.shards), 1) AS most, max(least(${slotsLeft}, ${wholeTokens(`(${tokensAt('e.now')})`)})) AS best
+      greatest(least(p.concurrency / p.shards, p.burst / p.shards), 1) AS most, ${WHOLE} AS whole,
+      max(least(${heaviest(slotsLeft, 'p.concurrency')}, ${heaviest(wholeTokens(`(${tokensAt('e.now')})`), 'p.burst')})) AS best
     FROM environment e CROSS JOIN counters c ${policyOf(s, 'c.environment_id', 'c.gate')}
     GROUP BY c.environment_id, c.gate, p.concurrency, p.burst, p.ms_per_token, p.shards
   ) r
