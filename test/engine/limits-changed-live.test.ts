@@ -150,8 +150,8 @@ class Churn {
       const before = this.left
       await Promise.all(this.claims)
       Object.assign(era, { isPure: true, since: this.engine.clock() })
-      for (let turns = 0; this.left > Math.max(0, before - every) && turns < 20_000; turns += 1)
-        await new Promise((resolve) => setTimeout(resolve, 1))
+      for (let turns = 0; this.left > Math.max(0, before - every) && turns < 1_000_000; turns += 1)
+        await new Promise((resolve) => setImmediate(resolve))
     }
   }
 }
