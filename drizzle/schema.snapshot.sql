@@ -20,7 +20,7 @@ TABLE pawl.api_keys (
   expires_at timestamp with time zone,
   revoked_at timestamp with time zone
 )
-TABLE pawl.cascades (
+TABLE pawl.cascades WITH (vacuum_truncate=false) (
   parent_id uuid NOT NULL,
   join_seq integer NOT NULL DEFAULT 0,
   environment_id smallint NOT NULL,
@@ -106,7 +106,7 @@ TABLE pawl.meta (
   installation uuid NOT NULL DEFAULT gen_random_uuid(),
   partitioned_by text
 )
-TABLE pawl.outbox (
+TABLE pawl.outbox WITH (vacuum_truncate=false) (
   id bigint NOT NULL IDENTITY ALWAYS,
   created_at timestamp with time zone NOT NULL,
   environment_id smallint NOT NULL,

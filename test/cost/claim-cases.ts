@@ -54,6 +54,7 @@ import {
   waits,
 } from './claim-params.ts'
 import { gating } from './gate-cases.ts'
+import { coordinating } from './topic-cases.ts'
 
 const claiming: readonly Case[] = [
   { name: 'claim_runs', statement: claimRuns(S, claimParams), indexes: ['ready_order_key', 'runs_pkey'] },
@@ -358,4 +359,13 @@ const keeping: readonly Case[] = [
   { name: 'hasten_upkeep', statement: hastenUpkeep(S, { now, environment }), indexes: ['receipts_expires_idx'] },
 ]
 
-export const cases: readonly Case[] = [...claiming, ...gating, ...settling, ...admitting, ...ending, ...changing, ...keeping]
+export const cases: readonly Case[] = [
+  ...claiming,
+  ...gating,
+  ...settling,
+  ...coordinating,
+  ...admitting,
+  ...ending,
+  ...changing,
+  ...keeping,
+]

@@ -24,7 +24,10 @@ const LARGE: WorldSize = {
 const LARGE_OF: Readonly<Record<PostgresVersion, WorldSize>> = { 18: LARGE, 15: { ...LARGE, finished: 200_000 } }
 
 /** Tables that grow with the work; the rest is small by nature. */
-const GROWING = new Set(['runs', 'ready', 'claims', 'history', 'signals', 'uniques', 'receipts'])
+const GROWING = new Set([
+  ...['runs', 'ready', 'claims', 'history', 'signals', 'uniques', 'receipts'],
+  ...['events', 'event_waits', 'outbox', 'cascades'],
+])
 
 /** `jit_above_cost` as the server has it: from there on a statement would be compiled, for longer than it runs. */
 const JIT_COST = 100_000
@@ -95,7 +98,9 @@ async function sweep(worlds: readonly World[]): Promise<void> {
   const ours = `relnamespace = 'pawl'::regnamespace AND relkind IN ('r', 'i')`
   for (const { client } of worlds) {
     await client.query(`CREATE TEMP TABLE believed AS SELECT oid, reltuples, relpages, relallvisible FROM pg_class WHERE ${ours}`)
-    await client.query('VACUUM (INDEX_CLEANUP ON) pawl.runs, pawl.ready, pawl.claims, pawl.limit_counters')
+    await client.query(
+      'VACUUM (INDEX_CLEANUP ON) pawl.runs, pawl.ready, pawl.claims, pawl.limit_counters, pawl.events, pawl.event_waits, pawl.outbox',
+    )
     await client.query(
       `UPDATE pg_class c SET reltuples = b.reltuples, relpages = b.relpages, relallvisible = b.relallvisible FROM believed b WHERE b.oid = c.oid`,
     )

@@ -1,7 +1,17 @@
 import { claimRuns } from '../../src/db/statements/claim-runs.ts'
-import { handOver, keepGates, mintGates, promoteGates, releaseGates, releaseKept } from '../../src/db/statements/gates.ts'
+import {
+  callRates,
+  handOver,
+  handOverLate,
+  keepGates,
+  mintGates,
+  promoteGates,
+  releaseGates,
+  releaseKept,
+  switchGates,
+} from '../../src/db/statements/gates.ts'
 import { dropIdleGates, lockGates, readBlockedGates } from '../../src/db/statements/heal-gates.ts'
-import { GATE, idsOf } from '../support/claim-world.ts'
+import { GATE, idsOf, RATED } from '../support/claim-world.ts'
 import type { Case } from './claim-case.ts'
 import { claimParams, environment, now, outcomes, S } from './claim-params.ts'
 
@@ -45,6 +55,19 @@ export const gating: readonly Case[] = [
     before: [outcomes(1, 100, 'done', 'completed'), releaseGates(S, { now, ids: idsOf('running', 1, 100) })],
     statement: handOver(S, { environment, gates: [GATE] }),
     indexes: ['runs_blocked_idx', 'runs_pkey'],
+  },
+  {
+    name: 'hand_over_late',
+    before: [outcomes(1, 100, 'done', 'completed'), releaseGates(S, { now, ids: idsOf('running', 1, 100) })],
+    statement: handOverLate(S, { environment, gates: [GATE] }),
+    indexes: ['runs_blocked_idx', 'runs_pkey'],
+  },
+  { name: 'call_rates', statement: callRates(S, { now, environment, gates: [GATE, RATED] }), indexes: ['runs_blocked_idx'] },
+  {
+    name: 'switch_gates',
+    before: [outcomes(1, 100, 'next', 'pending'), releaseGates(S, { now, ids: idsOf('running', 1, 100) })],
+    statement: switchGates(S, { ids: idsOf('running', 1, 100), gates: idsOf('running', 1, 100).map(() => RATED), units: [] }),
+    indexes: ['history_pkey', 'runs_pkey'],
   },
   { name: 'lock_gates', statement: lockGates(S, { now, environment, limit: 1_000 }), indexes: [] },
   {

@@ -24,6 +24,12 @@ export const ENVIRONMENT = 'production'
 export const TENANT = 'acme'
 export const DEFINITIONS = ['charge', 'order']
 export const GATE = 'stripe\u001fone'
+/** A gate of tokens. */
+export const RATED = 'mail\u001f'
+
+/** An event that a hundred runs wait for, and an ended run that the same hundred wait for. */
+export const EVENT = 'e11'
+export const FIRST_KEPT = 5_000
 
 const KINDS = { finished: 1, waiting: 2, running: 3, foreign: 4, future: 5, due: 6, blocked: 7, parent: 8, claim: 9 } as const
 export type Kind = keyof typeof KINDS
@@ -67,7 +73,10 @@ const KNOWN = `definition IN ('charge', 'order') AND NOT paused AND environment_
 /** Autovacuum leaves such a database alone: what it would know of its tables is for the test to say. */
 export async function prepareWorld(client: pg.ClientBase): Promise<void> {
   await client.query(
-    ['runs', 'ready', 'claims', 'signals', 'uniques', 'receipts', 'history', 'limits', 'limit_counters', 'lanes']
+    [
+      ...['runs', 'ready', 'claims', 'signals', 'uniques', 'receipts', 'history', 'limits', 'limit_counters', 'lanes'],
+      ...['events', 'event_waits', 'outbox', 'cascades', 'pauses'],
+    ]
       .map((table) => `ALTER TABLE pawl.${table} SET (autovacuum_enabled = false, toast.autovacuum_enabled = false);`)
       .join('\n'),
   )
@@ -83,7 +92,8 @@ INSERT INTO pawl.lanes (environment_id, tenant, queue, definition, version, paus
 INSERT INTO pawl.lanes (environment_id, tenant, queue, definition, version)
 SELECT 1, tenant, 'default', definition, 1 FROM unnest(ARRAY['acme', 'other']) tenant, unnest(ARRAY['charge', 'order']) definition;
 INSERT INTO pawl.limits (environment_id, name, concurrency) VALUES (1, 'stripe', 60);
-INSERT INTO pawl.limit_counters (environment_id, gate, held) VALUES (1, E'stripe\\x1fone', 60);
+INSERT INTO pawl.limit_counters (environment_id, gate, held) VALUES (1, E'stripe\\x1fone', 60), (1, E'mail\\x1f', 0);
+INSERT INTO pawl.limits (environment_id, name, burst, ms_per_token) VALUES (1, 'mail', 5, 1000);
 ${rows('finished', size.finished, `${KNOWN} AND version = 1`, 0, 'completed', { finished_at: 'at', result: `'{"ok": true}'` })}
 ${rows('waiting', size.waiting, `${KNOWN} AND tenant = 'acme' AND version = 1`, 0, 'waiting', {
   notable: `'waiting'`,
@@ -123,5 +133,16 @@ INSERT INTO pawl.uniques (tenant, environment_id, scope, token, run_id, keep)
 SELECT 'acme', 1, E'charge\\x1f', E'\\x1f1:fresh' || n - 1, ${sqlId('future', 'n')}, 16 FROM generate_series(1, least(100, ${size.future})) n;
 INSERT INTO pawl.receipts (tenant, environment_id, key, fingerprint, nonce, created_at, expires_at)
 SELECT 'acme', 1, 'k' || n, 'f', '00000000-0000-7000-8000-0000000000aa', now(), now() + interval '1 day' + make_interval(secs => n)
-FROM generate_series(1, ${size.finished}, 10) n;`)
+FROM generate_series(1, ${size.finished}, 10) n;
+INSERT INTO pawl.events (tenant, environment_id, name, created_at, expires_at, payload, nonce)
+SELECT 'acme', 1, 'e' || n, now(), now() + make_interval(days => CASE WHEN n % 100 = 0 THEN -1 ELSE 1 END, secs => n), '{}', '00000000-0000-7000-8000-0000000000aa'
+FROM generate_series(1, ${size.finished}, 10) n;
+INSERT INTO pawl.event_waits (tenant, environment_id, topic, run_id)
+SELECT 'acme', 1, CASE WHEN n <= 100 THEN 'event:${EVENT}' ELSE 'event:w' || n END, ${sqlId('waiting', 'n')} FROM generate_series(1, ${size.waiting}) n
+UNION ALL SELECT 'acme', 1, 'run:' || ${sqlId('finished', String(FIRST_KEPT))}, ${sqlId('waiting', 'n')} FROM generate_series(1, 100) n;
+UPDATE pawl.runs SET awaits = ARRAY['event:${EVENT}', 'run:' || ${sqlId('finished', String(FIRST_KEPT))}] WHERE id IN (SELECT run_id FROM pawl.event_waits WHERE topic = 'event:${EVENT}');
+INSERT INTO pawl.outbox (created_at, environment_id, tenant, kind, subject, body)
+SELECT now(), 1, 'acme', 'topic', CASE WHEN n = 1 THEN 'event:${EVENT}' ELSE 'event:w' || n END, '{}' FROM generate_series(1, ${size.waiting}) n;
+INSERT INTO pawl.cascades (parent_id, join_seq, environment_id, created_at) SELECT ${sqlId('finished', 'n')}, 0, 1, now() FROM generate_series(1, ${size.waiting}) n;
+INSERT INTO pawl.pauses (tenant, environment_id, kind, name, paused_at) SELECT 'acme', 1, 'queue', 'q' || n, now() FROM generate_series(1, 100) n;`)
 }

@@ -34,14 +34,11 @@ SELECT count(*)::int AS asked FROM asked
 export const endCascades = defineStatement<{ readonly parentIds: readonly string[] }>(
   'end_cascades',
   (s) => `
-WITH asked AS MATERIALIZED (
-  SELECT c.parent_id, c.join_seq, CASE WHEN c.join_seq = 0 THEN ${lastJoinToFollow(s, 'c.parent_id')} ELSE c.join_seq END AS last
-  FROM ${s}.cascades c WHERE c.parent_id = ANY ($1::uuid[])
-)
+WITH asked AS MATERIALIZED (SELECT i.id, ${lastJoinToFollow(s, 'i.id')} AS last FROM unnest((SELECT $1::uuid[])) AS i(id))
 DELETE FROM ${s}.cascades c USING asked a
-WHERE c.parent_id = ANY ($1::uuid[]) AND c.parent_id = a.parent_id AND c.join_seq = a.join_seq
+WHERE c.parent_id = ANY ($1::uuid[]) AND c.parent_id = a.id
   AND coalesce((SELECT ${isOurs('p')} FROM ${s}.runs p WHERE p.id = c.parent_id), true)
-  AND (SELECT true FROM ${s}.runs k WHERE k.parent_id = c.parent_id AND k.parent_join_seq >= c.join_seq AND k.parent_join_seq <= a.last AND ${followsParent('k')} LIMIT 1) IS NULL
+  AND (SELECT true FROM ${s}.runs k WHERE k.parent_id = c.parent_id AND k.parent_join_seq >= c.join_seq AND k.parent_join_seq <= CASE WHEN c.join_seq = 0 THEN a.last ELSE c.join_seq END AND ${followsParent('k')} LIMIT 1) IS NULL
   AND (c.join_seq <> 0 OR (SELECT true FROM ${s}.runs k WHERE k.parent_id = c.parent_id AND k.parent_join_seq IS NULL AND ${followsParent('k')} LIMIT 1) IS NULL)
 RETURNING c.parent_id AS id
 `,

@@ -49,10 +49,12 @@ export interface ReadEventParams {
 export const decideEvent = defineStatement<ReadEventParams>(
   'decide_event',
   (s) => `
+WITH environment AS MATERIALIZED (SELECT id FROM ${s}.environments WHERE name = $1::text)
 UPDATE ${s}.receipts t
 SET decision = jsonb_build_object('created', v.nonce = $2::uuid, 'emittedAt', extract(epoch FROM v.created_at) * 1000, 'expiresAt', extract(epoch FROM v.expires_at) * 1000)
-FROM ${s}.environments e JOIN ${s}.events v ON v.environment_id = e.id AND v.tenant = $3::text AND v.name = $4::text
-WHERE e.name = $1::text AND t.tenant = $3::text AND t.environment_id = e.id AND t.key = $5::text AND t.nonce = $2::uuid AND t.decision IS NULL
+FROM ${s}.events v
+WHERE v.tenant = $3::text AND v.environment_id = (SELECT id FROM environment) AND v.name = $4::text
+  AND t.tenant = $3::text AND t.environment_id = (SELECT id FROM environment) AND t.key = $5::text AND t.nonce = $2::uuid AND t.decision IS NULL
 `,
   (p) => [p.environment, p.nonce, p.tenant, p.name, p.receiptKey],
 )

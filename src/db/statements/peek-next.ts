@@ -70,7 +70,7 @@ SELECT
   coalesce(d.ending <= d.now, false) AS ending_due,
   coalesce(d.gate <= d.now, false) AS gates_due,
   coalesce((SELECT e.upkeep_at <= d.now FROM ${s}.environments e WHERE e.name = $2::text), false) AS upkeep_due,
-  EXISTS (SELECT FROM ${s}.outbox o WHERE o.environment_id = (SELECT id FROM environment)) AS relay_due,
+  (SELECT o.id FROM ${s}.outbox o WHERE o.environment_id = (SELECT id FROM environment) ORDER BY o.id LIMIT 1) IS NOT NULL AS relay_due,
   m.min_build
 FROM due d CROSS JOIN found f LEFT JOIN ${s}.meta m ON true
 `,
