@@ -6,9 +6,6 @@ import { checkName } from './names.ts'
 import type { Env } from './register.ts'
 import { isSchema, type Out, type Schema } from './schema.ts'
 
-export { checkCron, nextSlot } from './cron.ts'
-export { signDelivery, verifyDelivery } from './delivery.ts'
-
 /** A schedule declared with a definition. `I` is what the definition takes. */
 export interface CronTrigger<I> {
   readonly kind: 'cron'

@@ -9,7 +9,8 @@ import { parseOptional } from '../core/schema.ts'
 import type { ClaimedRun, CommittedOutcome } from '../core/store.ts'
 import { ended, mismatched } from './committed.ts'
 import { attemptOf, createContext, type HandlerSurroundings } from './context.ts'
-import { type SettleParams, type StepResult, settle } from './settle.ts'
+import { settle } from './settle.ts'
+import type { SettleParams, StepResult } from './settle-params.ts'
 
 export interface ExecuteParams {
   readonly run: ClaimedRun

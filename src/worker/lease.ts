@@ -1,27 +1,33 @@
 import type { AnyDefinition } from '../core/definition.ts'
 import { type Duration, toMs } from '../core/duration.ts'
 import type { Logger } from '../core/logger.ts'
-import type { EngineStore } from '../core/store.ts'
-import type { Invocation } from './invocation.ts'
+import type { ClaimedRun, EngineStore } from '../core/store.ts'
 
 /** Beats per lease: two may be missed before it lapses. */
 const BEATS_PER_LEASE = 3
+
+/** What leases are kept for. */
+export interface Holder {
+  readonly inHand: readonly ClaimedRun[]
+  lose(runIds: readonly string[]): void
+  cancel(runIds: readonly string[]): void
+}
 
 /**
  * Extends the leases of everything in hand, all in one request, as long as something is. What turns out to be lost is dropped, what was
  * asked to stop is told. Answers how to end it.
  */
 export function keepLeases(params: {
-  readonly invocation: Invocation
+  readonly holder: Holder
   readonly store: EngineStore
   readonly leaseMs: number
   readonly logger: Logger
 }): () => void {
-  const { invocation, store, leaseMs, logger } = params
+  const { holder, store, leaseMs, logger } = params
   let timer: ReturnType<typeof setTimeout> | undefined
   let over = false
   const beat = async (): Promise<void> => {
-    const runs = invocation.inHand
+    const runs = holder.inHand
     if (runs.length > 0) {
       try {
         const reply = await store.keep(runs, leaseMs)
@@ -29,12 +35,12 @@ export function keepLeases(params: {
         const ids = new Set([...reply.lostRuns, ...runs.filter((run) => lost.has(run.claimId)).map((run) => run.id)])
         // a run that was flushed while the beat was on its way is not lost, it is done: only what is still in hand counts
         if (ids.size > 0)
-          invocation.lose(
+          holder.lose(
             [...ids].filter((id) =>
-              runs.some((run) => run.id === id && invocation.inHand.some((now) => now.id === id && now.seq === run.seq)),
+              runs.some((run) => run.id === id && holder.inHand.some((now) => now.id === id && now.seq === run.seq)),
             ),
           )
-        invocation.cancel(reply.cancelRequested)
+        holder.cancel(reply.cancelRequested)
       } catch (error) {
         logger.warn('pawl: a lease could not be extended', { error: String(error) })
       }

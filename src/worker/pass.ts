@@ -6,7 +6,7 @@ import type { InvocationParams } from './invocation-params.ts'
 import { keepLeases } from './lease.ts'
 import { toReport } from './report.ts'
 import { declareTriggers, fireDueSchedules } from './schedules.ts'
-import type { TickerOptions } from './tick.ts'
+import type { TickerOptions } from './ticker-options.ts'
 
 const DEFAULT_LEASE_MS = 30_000
 /** How often the shared upkeep is due, in milliseconds, whoever does it. */
@@ -56,7 +56,7 @@ export class Pass {
   async run(): Promise<TickReport> {
     const { store, surroundings, leaseMs } = this.#params
     await this.#declare()
-    const endLeases = keepLeases({ invocation: this.#invocation, store, leaseMs, logger: surroundings.logger })
+    const endLeases = keepLeases({ holder: this.#invocation, store, leaseMs, logger: surroundings.logger })
     try {
       await this.#settle()
       await this.#duties()

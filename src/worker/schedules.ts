@@ -1,11 +1,11 @@
 import { DEFAULT_TENANT } from '../core/bounds.ts'
+import { nextSlot } from '../core/cron.ts'
 import { toCall } from '../core/definition.ts'
 import { queueLimitName } from '../core/gate.ts'
 import type { Logger } from '../core/logger.ts'
 import { toNewRun } from '../core/new-run.ts'
 import type { Registry } from '../core/registry.ts'
 import type { EngineStore, ScheduleRecord, ScheduleStore } from '../core/store.ts'
-import { nextSlot } from '../core/trigger.ts'
 
 /** Schedules fired by one pass. */
 const FIRED_AT_ONCE = 100

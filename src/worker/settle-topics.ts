@@ -8,7 +8,7 @@ import type { RuntimeOutcome, WaitOutcome } from '../core/outcome.ts'
 import type { Registry } from '../core/registry.ts'
 import type { ClaimedRun, CommittedOutcome } from '../core/store.ts'
 import { type RunTarget, runTopic } from '../core/topics.ts'
-import type { SettleParams } from './settle.ts'
+import type { SettleParams } from './settle-params.ts'
 
 /** Names of what is waited for. Runs whose ends are waited for are looked up: one that is not there would be waited for in vain. */
 export function awaitsOf(params: SettleParams, { names, ends }: WaitOutcome): Eventual<readonly string[]> {

@@ -1,7 +1,6 @@
 /** From what a handler returned or threw to an outcome that can be committed. All that is the user's runs inside the guard here. */
 import { allOf } from '../core/all-of.ts'
 import { MAX_PAYLOAD_BYTES } from '../core/bounds.ts'
-import type { StepContextRuntime } from '../core/context.ts'
 import type { AnyDefinition } from '../core/definition.ts'
 import { isPawlError } from '../core/errors.ts'
 import { type Eventual, whenReady } from '../core/eventual.ts'
@@ -23,32 +22,13 @@ import {
   type UncertainOutcome,
   type WaitOutcome,
 } from '../core/outcome.ts'
-import type { Registry } from '../core/registry.ts'
 import { nextDelayMs } from '../core/retry.ts'
 import { parse, parseOptional } from '../core/schema.ts'
 import { gatesFrom } from '../core/slots.ts'
-import type { ClaimedRun, CommittedOutcome, NewRun, OutcomeKind } from '../core/store.ts'
-import type { RunTarget } from '../core/topics.ts'
+import type { CommittedOutcome, NewRun, OutcomeKind } from '../core/store.ts'
 import { attemptOf } from './context.ts'
+import type { SettleParams } from './settle-params.ts'
 import { awaitsOf, withMessages } from './settle-topics.ts'
-
-/** What came of calling a handler. */
-export type StepResult =
-  | { readonly kind: 'returned'; readonly value: unknown }
-  | { readonly kind: 'thrown'; readonly thrown: unknown; readonly code?: string | undefined }
-
-export interface SettleParams {
-  readonly run: ClaimedRun
-  readonly definition: AnyDefinition
-  readonly registry: Registry
-  readonly result: StepResult
-  readonly elapsedMs: number
-  /** Makes the context that `onError` is given. */
-  readonly contextFor: (failure: { readonly error: RunError; readonly thrown: unknown }) => StepContextRuntime
-  readonly random: () => number
-  /** Ids of runs of that tenant that are to be waited for; null: there is none. */
-  readonly findRuns: (tenant: string, targets: readonly RunTarget[]) => Promise<readonly (string | null)[]>
-}
 
 /** Errors that come again however often the step is tried: a result or error that cannot be stored ends the run at once. */
 const UNSTORABLE = ['invalid_result', 'invalid_error', 'payload_too_large'] as const

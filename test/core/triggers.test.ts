@@ -1,8 +1,10 @@
 import { createHmac } from 'node:crypto'
 import { describe, expect, test } from 'vitest'
 import * as z from 'zod'
+import { nextSlot } from '../../src/core/cron.ts'
+import { signDelivery, verifyDelivery } from '../../src/core/delivery.ts'
 import type { PawlError } from '../../src/core/errors.ts'
-import { cron, nextSlot, signDelivery, verifyDelivery, type WebhookTrigger, webhook } from '../../src/core/trigger.ts'
+import { cron, type WebhookTrigger, webhook } from '../../src/core/trigger.ts'
 
 function slots(expression: string, timeZone: string, after: string, count: number): (string | undefined)[] {
   let at: Date | undefined = new Date(after)

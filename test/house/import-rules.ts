@@ -83,6 +83,36 @@ export function loadedBy(entry: string, files: readonly SourceFile[]): { files: 
   return { files: [...seen].sort(), outside: [...outside].sort() }
 }
 
+/**
+ * Files that import each other in a loop, each loop as the files of it. Types may run in one within core, where what they describe is one
+ * thing; values may nowhere, and outside core nothing may.
+ */
+export function circles(files: readonly SourceFile[]): string[][] {
+  const next = new Map(
+    files.map((file) => [
+      file.path,
+      importsOf(file)
+        .filter(({ specifier, typeOnly }) => specifier.startsWith('.') && !(typeOnly && layerOf(file.path) === 'core'))
+        .map(({ specifier }) => resolveImport(file.path, specifier)),
+    ]),
+  )
+  const reached = (from: string): Set<string> => {
+    const seen = new Set<string>()
+    const queue = [...(next.get(from) ?? [])]
+    for (let path = queue.pop(); path !== undefined; path = queue.pop()) {
+      if (seen.has(path)) continue
+      seen.add(path)
+      queue.push(...(next.get(path) ?? []))
+    }
+    return seen
+  }
+  const reach = new Map(files.map(({ path }) => [path, reached(path)]))
+  const inCircle = (left: string, right: string): boolean =>
+    reach.get(left)?.has(right) === true && reach.get(right)?.has(left) === true
+  const loops = files.map(({ path }) => files.map((other) => other.path).filter((other) => inCircle(path, other)))
+  return loops.filter(([first], index) => first !== undefined && first === files[index]?.path)
+}
+
 export function isBuiltin(specifier: string): boolean {
   return specifier.startsWith('node:') || builtinModules.includes(specifier)
 }

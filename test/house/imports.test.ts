@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { builtinViolations, isBuiltin, layerViolations, loadedBy, packageViolations } from './import-rules.ts'
+import { builtinViolations, circles, isBuiltin, layerViolations, loadedBy, packageViolations } from './import-rules.ts'
 import { parseSource, readSources } from './source-tree.ts'
 
 const source = readSources('src')
@@ -7,6 +7,10 @@ const source = readSources('src')
 describe('the import rule', () => {
   test('core imports only core; client, worker, db and api only themselves and core', () => {
     expect(source.flatMap(layerViolations)).toEqual([])
+  })
+
+  test('no files import each other in a circle: values nowhere, types only within core', () => {
+    expect(circles(source)).toEqual([])
   })
 
   test('a package is imported only where it belongs', () => {
@@ -59,6 +63,17 @@ describe('the import rule sees', () => {
       "src/core/x.ts:3 write import * as z from 'zod': the named import drags in 260 KB",
     ])
     expect(builtinViolations(file)).toHaveLength(1)
+  })
+
+  test('a circle of three, through a type; none of types in core', () => {
+    const circle = (folder: string, kind: string) => [
+      parseSource(`src/${folder}/a.ts`, "export { b } from './b.ts'"),
+      parseSource(`src/${folder}/b.ts`, "import { c } from './c.ts'"),
+      parseSource(`src/${folder}/c.ts`, `import ${kind} { A } from './a.ts'`),
+    ]
+    expect(circles(circle('worker', 'type'))).toEqual([['src/worker/a.ts', 'src/worker/b.ts', 'src/worker/c.ts']])
+    expect(circles(circle('core', 'type'))).toEqual([])
+    expect(circles(circle('core', ''))).toHaveLength(1)
   })
 
   test('a builtin that is loaded only through another file', () => {
