@@ -27,6 +27,8 @@ export interface ExplainRecord {
   /** `event:…` and `run:…`, as it waits for them. */
   readonly topics: readonly string[]
   readonly join: { readonly remaining: number; readonly ids: readonly string[] } | null
+  /** Itself first: each waits for the end of the next, the last for its own. */
+  readonly circle: readonly string[] | null
   readonly uncertainty: unknown
   readonly leaseUntil: number | null
   /** The pauses of its queue and definition, for its tenant or for all. */
@@ -54,6 +56,11 @@ interface Common {
   readonly until?: number
 }
 
+interface Circle {
+  /** Runs that wait for each other's ends, this one first: each for the next, the last for it. Nothing that they do can end it. */
+  readonly circle?: readonly string[]
+}
+
 /** One reason; the members beside it are those that say which. */
 export type Explanation = Common &
   (
@@ -71,8 +78,9 @@ export type Explanation = Common &
         readonly holders: readonly string[]
       }
     | { readonly reason: 'rate'; readonly limit: string; readonly partition?: string }
-    | { readonly reason: 'waiting_signal' | 'waiting_event' | 'waiting_run'; readonly names: readonly string[] }
-    | { readonly reason: 'waiting_children'; readonly remaining: number; readonly children: readonly string[] }
+    | { readonly reason: 'waiting_signal' | 'waiting_event'; readonly names: readonly string[] }
+    | ({ readonly reason: 'waiting_run'; readonly names: readonly string[] } & Circle)
+    | ({ readonly reason: 'waiting_children'; readonly remaining: number; readonly children: readonly string[] } & Circle)
     | { readonly reason: 'quarantine'; readonly losses: number; readonly ahead: number }
     | { readonly reason: 'no_tick'; readonly lastTickAt: number | null; readonly source: string | null }
     | { readonly reason: 'behind_others' | 'due'; readonly ahead: number }
@@ -123,12 +131,13 @@ function running({ step, updatedAt, leaseUntil }: ExplainRecord): Explanation {
   return { reason: 'running', step, since: updatedAt, ...lease, detail }
 }
 
-function waiting({ awaits, topics, join, timerAt, updatedAt }: ExplainRecord): Explanation {
+function waiting({ awaits, topics, join, circle, timerAt, updatedAt }: ExplainRecord): Explanation {
   const common = { since: updatedAt, ...(timerAt !== null && { until: timerAt }) }
+  const inCircle = circle === null ? {} : { circle }
   if (join) {
     const { remaining, ids } = join
-    const detail = `It waits for ${remaining} more of its children to end.`
-    return { reason: 'waiting_children', remaining, children: ids, ...common, detail }
+    const detail = `It waits for ${remaining} more of its children to end.${ofCircle(circle)}`
+    return { reason: 'waiting_children', remaining, children: ids, ...inCircle, ...common, detail }
   }
   const events = topics.flatMap((topic) => eventOf(topic) ?? [])
   const runs = topics.flatMap((topic) => awaitedRunOf(topic) ?? [])
@@ -138,10 +147,16 @@ function waiting({ awaits, topics, join, timerAt, updatedAt }: ExplainRecord): E
     ...(events.length > 0 ? [`the event ${quoted(events)}`] : []),
     ...(signals.length > 0 ? [`the signal ${quoted(signals)}`] : []),
   ]
-  const detail = `It waits for ${what.join(', for ')}.`
-  if (runs.length > 0) return { reason: 'waiting_run', names: runs, ...common, detail }
+  const detail = `It waits for ${what.join(', for ')}.${ofCircle(circle)}`
+  if (runs.length > 0) return { reason: 'waiting_run', names: runs, ...inCircle, ...common, detail }
   if (events.length > 0) return { reason: 'waiting_event', names: events, ...common, detail }
   return { reason: 'waiting_signal', names: signals, ...common, detail }
+}
+
+function ofCircle(circle: readonly string[] | null): string {
+  if (circle === null) return ''
+  const round = [...circle, circle[0]].join(', which waits for ')
+  return ` They wait for each other: ${round}. Only what comes from elsewhere ends it: a signal, an event, a timeout or a cancellation of one of them.`
 }
 
 function quoted(names: readonly string[]): string {

@@ -33,6 +33,7 @@ function toExplainRecord(row: Row): ExplainRecord {
     awaits: row.awaits as readonly string[] | null,
     topics: (row.topics as readonly string[] | null) ?? [],
     join: row.children as ExplainRecord['join'],
+    circle: row.circle as readonly string[] | null,
     uncertainty: row.uncertainty,
     leaseUntil: row.lease_until as number | null,
     pauses: (row.pauses as ExplainRecord['pauses'] | null) ?? [],

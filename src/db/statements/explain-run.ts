@@ -52,6 +52,29 @@ const children = (
       ) y WHERE y.status NOT IN ('completed', 'failed', 'cancelled', 'discarded') LIMIT ${MAX_NAMED}
     ) k)) END`
 
+/** How far it is followed who waits for whom, and how many runs are looked at. */
+const MAX_DEPTH = 64
+const MAX_WAITERS = 1_000
+
+/** Runs that wait for each other's ends, from this one on, back to it: each for the next, the last for the first. */
+const circle = (s: string) => `CASE WHEN r.status = 'waiting' THEN (
+    WITH RECURSIVE walk AS (
+      SELECT ARRAY[r.id] AS path, f.id AS next FROM (${waitedFor(s, 'r')}) f
+      UNION ALL
+      SELECT w.path || w.next, f.id
+      FROM walk w JOIN LATERAL (SELECT x.* FROM ${s}.runs x WHERE x.id = w.next LIMIT 1) x ON x.status = 'waiting' CROSS JOIN LATERAL (${waitedFor(s, 'x')}) f
+      WHERE w.next <> ALL (w.path) AND cardinality(w.path) < ${MAX_DEPTH}
+    )
+    SELECT to_jsonb(w.path) FROM (SELECT * FROM walk LIMIT ${MAX_WAITERS}) w WHERE w.next = r.id LIMIT 1) END`
+
+/** Runs of whose ends a waiting run waits: those it names, and the children of its join. */
+const waitedFor = (s: string, waiter: string) => `
+        SELECT substr(t.topic, 5)::uuid AS id FROM unnest(${waiter}.awaits) AS t(topic) WHERE t.topic LIKE 'run:%'
+        UNION ALL
+        (SELECT k.id FROM ${s}.runs k
+          WHERE ${waiter}.join_remaining IS NOT NULL AND k.parent_id IS NOT NULL AND k.parent_id = ${waiter}.id AND k.parent_join_seq = ${waiter}.join_seq AND k.status = 'waiting'
+          ORDER BY k.child_index LIMIT ${MAX_WAITERS})`
+
 /** In the window of its lane: a range of `ready_order_key`. Null: it is not there. */
 const ahead = (
   s: string,
@@ -74,6 +97,7 @@ SELECT ${epochMs('clock.at')} AS now, r.status, l.definition, l.version, l.queue
   ${pauses(s)} AS pauses,
   ${gate(s)} AS gate,
   ${children(s)} AS children,
+  ${circle(s)} AS circle,
   ${ahead(s)} AS ahead,
   ${epochMs('e.last_tick_at')} AS last_tick_at, e.last_tick_source
 FROM clock
