@@ -5,7 +5,7 @@ import { type LimitPolicy, limit } from '../../src/core/limit.ts'
 import type { ClaimedRun } from '../../src/core/store.ts'
 import { forEachVersion } from '../support/database.ts'
 import { sharedEngines, type TestEngine } from '../support/engine.ts'
-import { claim, claimRequest, finishes, flush } from '../traps/outcomes.ts'
+import { claim, claimRequest, finishes, flush, moves } from '../traps/outcomes.ts'
 import { raceCount, raceTimeout } from '../traps/race-count.ts'
 
 const limited = limit('limited', { concurrency: 32, rate: { count: 32, per: '1 day' } })
@@ -72,6 +72,9 @@ interface Era {
 
 const WEIGHTS: Readonly<Record<string, number>> = { light: 1, heavy: 6 }
 
+/** Every third goes on to another step and keeps its slot meanwhile. */
+const isKeeper = ({ id }: ClaimedRun) => Number.parseInt(id.slice(-4), 16) % 3 === 0
+
 /** Eight claimers, and somebody who changes the limit whenever so many runs more have ended. */
 class Churn {
   readonly engine: TestEngine
@@ -109,8 +112,10 @@ class Churn {
     const { runs } = await claiming
     this.claims.delete(claiming)
     for (const run of runs) this.inHand.set(run.id, WEIGHTS[run.definition] ?? 1)
-    if (runs.length === 0 || !isPure || era !== this.era) return runs
-    era.started += runs.reduce((sum, { definition }) => sum + this.unitsOf(WEIGHTS[definition] ?? 1, era.policy.rate?.burst), 0)
+    // one that has kept its slot asks for nothing
+    const fresh = runs.filter(({ heldGates }) => heldGates.length === 0)
+    if (fresh.length === 0 || !isPure || era !== this.era) return runs
+    era.started += fresh.reduce((sum, { definition }) => sum + this.unitsOf(WEIGHTS[definition] ?? 1, era.policy.rate?.burst), 0)
     this.check()
     return runs
   }
@@ -129,8 +134,10 @@ class Churn {
 
   async finish(runs: readonly ClaimedRun[]): Promise<void> {
     for (const run of runs) this.inHand.delete(run.id)
-    this.left -= runs.length
-    const outcomes = runs.map((run) => finishes(run))
+    const outcomes = runs.map((run) =>
+      run.visit === 1 && isKeeper(run) ? { ...moves(run, 'run'), slots: 'keep' as const } : finishes(run),
+    )
+    this.left -= outcomes.filter(({ kind }) => kind === 'done').length
     if (runs.length > 0) await flush(this.engine, outcomes)
     else await this.rest()
   }

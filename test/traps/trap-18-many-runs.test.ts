@@ -138,6 +138,26 @@ forEachVersion('trap 18: many runs, and a connection that is lost between their 
     await expectAll(engine, 601)
   })
 
+  test.each([3, 450])(
+    'C023 run %d of 600 that the server refuses takes none of the others along, and is the only one told so',
+    async (bad) => {
+      const { engine } = await startBehindProxy(version)
+      await engine.sql(
+        `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''no'' USING ERRCODE = ''22P05''; END'`,
+      )
+      await engine.sql(
+        `CREATE TRIGGER refuse BEFORE INSERT ON pawl.runs FOR EACH ROW WHEN (NEW.input = '${bad}') EXECUTE FUNCTION refuse()`,
+      )
+      const told = await createCalls(engine).spawnMany(plainOf(600))
+      expect(told.flatMap((item, n) => (item.ok ? [] : [n]))).toEqual([bad])
+      const missing = `SELECT n FROM generate_series(0, 599) n WHERE NOT EXISTS (SELECT FROM pawl.runs r WHERE r.environment_id > 0 AND r.input = to_jsonb(n))`
+      expect(await engine.sql(missing)).toEqual([bad])
+      expect(
+        await engine.sql('SELECT count(*)::int FROM pawl.ready y JOIN pawl.runs r ON r.id = y.run_id WHERE r.environment_id > 0'),
+      ).toEqual([599])
+    },
+  )
+
   test('C023 trap 18: sessions that are killed at any moment while many are spawned: what is told is true, and asking again completes it', async () => {
     const { engine } = await startBehindProxy(version)
     const calls = createCalls(engine)
