@@ -85,4 +85,21 @@ export const GUARDS_OF_OPEN_GATES: readonly Guard[] = [
     test: 'test/engine/limits-changed-live.test.ts',
     name: 'has its turn, before and behind light ones',
   },
+  {
+    guard: 'shards that a limit has been given are made for those who are blocked',
+    file: 'src/db/upkeep.ts',
+    find: 'short.length > 0 ?',
+    replace: 'short.length > 1_000_000 ?',
+    test: 'test/engine/limits-changed-live.test.ts',
+    name: 'is let in with the next tick when it is given more',
+  },
+  {
+    guard: 'they are not while one shard holds what all of them have',
+    file: 'src/db/statements/heal-gates.ts',
+    // biome-ignore lint/suspicious/noTemplateCurlyInString: the text of a template
+    find: ' AND coalesce(sum(c.held) <= sum(${capacity}), true)',
+    replace: '',
+    test: 'test/engine/limits-changed-live.test.ts',
+    name: 'makes no room for who waits, as long as',
+  },
 ]

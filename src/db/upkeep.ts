@@ -3,7 +3,7 @@ import type { UpkeepDone } from '../core/store.ts'
 import type { StoreContext } from './context.ts'
 import { finishHandovers } from './late-handover.ts'
 import { pruneEvents } from './statements/events.ts'
-import { callRates, handOver } from './statements/gates.ts'
+import { callRates, handOver, mintGates } from './statements/gates.ts'
 import { dropIdleGates, healGates, lockGates, readBlockedGates } from './statements/heal-gates.ts'
 import { hastenUpkeep, pruneEnded, pruneReceipts, takeUpkeep } from './statements/upkeep.ts'
 
@@ -46,6 +46,12 @@ async function handOverBlocked(context: StoreContext, blocked: readonly Row[]): 
   if (blocked.length === 0) return
   const { database, schema, environment } = context
   const gates = blocked.map((row) => String(row.gate)).sort()
-  const statements = [handOver(schema, { environment, gates }), callRates(schema, { now: context.now(), environment, gates })]
+  const short = blocked.filter((row) => row.is_short === true).map((row) => String(row.gate))
+  const statements = [
+    // nobody who is blocked asks for the counters that are not there
+    ...(short.length > 0 ? [mintGates(schema, { environment, gates: short })] : []),
+    handOver(schema, { environment, gates }),
+    callRates(schema, { now: context.now(), environment, gates }),
+  ]
   await finishHandovers(context, statements, await database.batch(statements))
 }

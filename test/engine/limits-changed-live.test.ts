@@ -169,8 +169,9 @@ forEachVersion('limits that are changed live', (version) => {
   const { start } = sharedEngines(version)
   const begin = async (first: LimitPolicy) => {
     const engine = await start({ definitions, version, frozen: true, connections: 16 })
-    await declare(engine, first)
+    // the first tick declares what the code says
     await engine.tick()
+    await declare(engine, first)
     return engine
   }
 
@@ -194,6 +195,33 @@ forEachVersion('limits that are changed live', (version) => {
     )
     expect(await tickUntilDone(engine, 8)).toBe(8)
     expect(await heldOf(engine)).toEqual([0])
+  })
+
+  test.each([
+    ['slots in shards', policy(8, 64)],
+    ['slots and tokens in shards', policy(8, 64, 64)],
+    ['tokens alone, in shards', policy(8, undefined, 64)],
+  ])('C171 who waits for a limit of one shard is let in with the next tick when it is given more %s', async (_, raised) => {
+    const engine = await begin(policy(1, 8))
+    await engine.spawnMany('light', many(24))
+    expect(await claim(engine)).toHaveLength(8)
+    expect(await claim(engine)).toHaveLength(0)
+    await declare(engine, raised)
+    expect(await engine.tick()).toMatchObject({ completed: 16 })
+  })
+
+  test('C171 a limit spread over more shards makes no room for who waits, as long as one of them holds all that it has', async () => {
+    const engine = await begin(policy(1, 8))
+    await engine.spawnMany('light', many(12))
+    const inHand = await claim(engine)
+    expect(await claim(engine)).toHaveLength(0)
+    await declare(engine, policy(8, 8))
+    expect(await engine.tick()).toMatchObject({ completed: 0 })
+    await flush(
+      engine,
+      inHand.map((run) => finishes(run)),
+    )
+    expect(await tickUntilDone(engine, 4)).toBe(4)
   })
 
   test(

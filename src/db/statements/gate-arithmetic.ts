@@ -31,7 +31,7 @@ const shareOf = (amount: string) =>
   `CASE WHEN ${amount} IS NULL THEN NULL WHEN c.shard >= p.shards THEN 0 ELSE ${amount} / p.shards + (c.shard < ${amount} % p.shards)::int END`
 
 /** Slots of this counter in all; null: no limit. */
-const capacity = shareOf('p.concurrency')
+export const capacity = shareOf('p.concurrency')
 const bucket = shareOf('p.burst')
 
 /** Tokens in this counter's bucket at that instant; null: no rate. */

@@ -2,7 +2,7 @@
  * Upkeep of counters, a page of them at a time: `environments.gate_cursor` is where the last page ended. In one batch: lock the page, set it
  * right, find who was forgotten, delete what is idle, move on.
  */
-import { policyOf, someBlocked, tokensAt } from './gate-arithmetic.ts'
+import { capacity, policyOf, someBlocked, tokensAt } from './gate-arithmetic.ts'
 import { defineStatement } from './statement.ts'
 
 export interface GatePageParams {
@@ -65,12 +65,18 @@ WHERE ${ON_PAGE} AND f.gate = c.gate AND f.shard = c.shard AND (c.held <> f.held
   params,
 )
 
-/** Gates of the page that somebody is blocked on: each a probe. */
+/**
+ * Gates of the page that somebody is blocked on: each a probe. `is_short`: some of its counters are not there, since its limit has been given more
+ * shards, and what is held fits those that are: made, they let in no more than the limit has.
+ */
 export const readBlockedGates = defineStatement<GatePageParams>(
   'read_blocked_gates',
   (s) => `
 WITH ${page(s)}
-SELECT x.gate FROM (SELECT DISTINCT gate FROM page) x
+SELECT x.gate, (
+    SELECT count(*) FILTER (WHERE c.shard < p.shards) < p.shards AND coalesce(sum(c.held) <= sum(${capacity}), true)
+    FROM ${s}.limit_counters c WHERE c.environment_id = (SELECT id FROM environment) AND c.gate = x.gate) AS is_short
+FROM (SELECT DISTINCT gate FROM page) x ${policyOf(s, '(SELECT id FROM environment)', 'x.gate')}
 WHERE ${someBlocked(s, 'x.gate', '(SELECT id FROM environment)')}
 `,
   params,
