@@ -21,8 +21,10 @@ export async function changeMany(around: Surroundings, call: BulkCall, caller: C
   return answer
 }
 
-/** A filter that says nothing would take everything: refused. */
+/** A filter that says nothing would take everything, one with a member that is mistyped more than was meant: both are refused. */
 function toQuery(filter: BulkFilter, tenant: string, cursor: string | null): ListRunsQuery {
+  const unknown = Object.keys(filter).find((name) => !FILTERS.some((known) => known === name))
+  if (unknown !== undefined) throw notAllowed(CODE, { field: 'filter', got: unknown, allowed: FILTERS.join(', ') })
   if (!FILTERS.some((name) => filter[name] !== undefined)) {
     throw notAllowed(CODE, { field: 'filter', got: 'an empty one', allowed: `at least one of ${FILTERS.join(', ')}` })
   }

@@ -69,6 +69,15 @@ forEachVersion('a pawl', (version) => {
     expect(await now.result(id)).toMatchObject({ status: 'cancelled', error: { code: expect.any(String) } })
   })
 
+  test('a bulk change whose filter has a member that nobody knows changes nothing, and says which', async () => {
+    const now = connect()
+    const { id } = await now.spawn(refuse, null, { delay: '1h' })
+    const filter = { definition: 'refuse', tagg: 'mistyped' } as { definition: string }
+    await expect(now.changeMany({ action: 'cancel', filter })).rejects.toMatchObject({ code: 'invalid_request', got: '"tagg"' })
+    expect(await now.result(id)).toMatchObject({ status: 'pending' })
+    await now.cancel(id)
+  })
+
   test('deadlines of a call are those of the run, spawned alone or as one of many', async () => {
     const now = connect()
     const deadlines = { maxDuration: '2h', startWithin: '1h', progressWithin: '30m' } as const
