@@ -75,11 +75,12 @@ async function sendSpawn(
 ): Promise<readonly (Admission | null)[]> {
   if (!isFirst) context.lanes.forget()
   const plan = planSpawn(context, runs, nonce)
-  const { replies, resent } = await sendRepeatable(context.database, plan.statements)
+  const { replies } = await sendRepeatable(context.database, plan.statements)
   learnPlace(context.lanes, plan.statements, replies)
   await finishHandovers(context, plan.statements, replies)
   const { admissions, lanesMissing } = plan.read(replies)
-  if (lanesMissing && !resent && isFirst) return runs.map(() => null)
+  // or their reply was lost and they are there: sent again, with the lanes, each is there once
+  if (lanesMissing && isFirst) return runs.map(() => null)
   for (const lane of groupByLane(runs).lanes) context.lanes.remember(lane)
   return admissions
 }
