@@ -9,7 +9,7 @@ export interface FindEndingsParams {
 }
 
 /** Cascades looked at in one pass; the oldest come first. */
-const CASCADES_AT_ONCE = 64
+const CASCADES_AT_ONCE = 32
 
 /**
  * What is to be ended though nobody asks: runs whose deadline has to be looked at, children whose parent was cancelled (`parent_id`), and
