@@ -10,6 +10,7 @@ export type StepResult =
   | { readonly kind: 'returned'; readonly value: unknown }
   | { readonly kind: 'thrown'; readonly thrown: unknown; readonly code?: string | undefined }
 
+/** A step that was run, and what settling its outcome asks. */
 export interface SettleParams {
   readonly run: ClaimedRun
   readonly definition: AnyDefinition

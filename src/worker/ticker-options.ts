@@ -3,6 +3,7 @@ import type { EngineStore, ScheduleStore } from '../core/store.ts'
 import type { Budget } from '../core/tick.ts'
 import type { HandlerSurroundings } from './context.ts'
 
+/** What a ticker works on, with what budget. */
 export interface TickerOptions {
   readonly store: EngineStore & ScheduleStore
   readonly registry: Registry

@@ -15,10 +15,12 @@ export const running = async (engine: TestEngine): Promise<number> =>
  */
 export async function churn(engine: TestEngine, total: number, claimers: number, gated: true | 'open' = true): Promise<number> {
   let [left, most, inHand] = [total, 0, 0]
+  const taken = new Set<string>()
   const work = async () => {
     for (let empty = 0; left > 0 && empty < 2_000; ) {
       const { runs, setAside } = await engine.store.claim(claimRequest(engine, { limit: 5, gated }))
       inHand += runs.length
+      for (const { id } of runs) taken.add(id)
       most = Math.max(most, inHand)
       await new Promise((resolve) => setImmediate(resolve))
       // from here on they may be given back at any time
@@ -30,7 +32,6 @@ export async function churn(engine: TestEngine, total: number, claimers: number,
       left -= runs.length
       empty = runs.length === 0 && setAside === 0 ? empty + 1 : 0
     }
-    left = Math.max(0, left)
   }
   let isOver = false
   const watch = async () => {
@@ -41,6 +42,7 @@ export async function churn(engine: TestEngine, total: number, claimers: number,
     isOver = true
   })
   await watching
-  expect(left).toBe(0)
+  // none twice: that would make it negative, or leave one out
+  expect({ left, taken: taken.size }).toEqual({ left: 0, taken: total })
   return most
 }

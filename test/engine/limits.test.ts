@@ -118,7 +118,7 @@ forEachVersion('limits', (version) => {
     expect(await claim(engine)).toHaveLength(1)
   })
 
-  test('a rate without refill gives exactly its burst, whatever the number of claimers', async () => {
+  test('C163 C169 a rate without refill gives exactly its burst, whatever the number of claimers', async () => {
     const engine = await begin()
     const keys = Array.from({ length: 100 }, (_, n) => `key ${n}`)
     await engine.spawnMany('keyed', Array.from({ length: 10 }, () => keys).flat())

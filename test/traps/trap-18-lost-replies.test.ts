@@ -1,13 +1,12 @@
-import { expect, onTestFinished, test } from 'vitest'
+import { expect, test } from 'vitest'
 import * as z from 'zod'
 import { createCalls } from '../../src/client/calls.ts'
 import { uuidv7 } from '../../src/core/ids.ts'
 import { job } from '../../src/core/job.ts'
 import { cron } from '../../src/core/trigger.ts'
-import { nodePostgres } from '../../src/db/drivers/node-postgres.ts'
-import { type FaultProxy, startFaultProxy } from '../../src/testing/fault-proxy.ts'
-import { forEachVersion, freshDatabase } from '../support/database.ts'
-import { around, startEngine, type TestEngine } from '../support/engine.ts'
+import { startBehindProxy } from '../support/behind-proxy.ts'
+import { forEachVersion } from '../support/database.ts'
+import type { TestEngine } from '../support/engine.ts'
 import { TRAP_DEFINITIONS } from './definitions.ts'
 
 forEachVersion('trap 18: a server that carries out COMMIT, and whose answer is lost', (version) => {
@@ -18,7 +17,7 @@ forEachVersion('trap 18: a server that carries out COMMIT, and whose answer is l
     ['an id', 2, () => ({ id: uuidv7() })],
     ['an idempotency key', 2, () => ({ receipt: { key: 'r', fingerprint: 'f' } })],
   ])('trap 18: a spawn with %s is told as it was, and made one run', async (_, sends, options) => {
-    const { engine, loseReplyOf } = await startBehindProxy(version)
+    const { engine, loseReplyOf } = await startLosing(version)
     const before = await countRuns(engine)
     loseReplyOf('insert_runs')
     expect(await engine.spawn('flow', 1, options())).toMatchObject({ kind: 'created', status: 'pending' })
@@ -32,7 +31,7 @@ forEachVersion('trap 18: a server that carries out COMMIT, and whose answer is l
     ['a key', null],
     ['a key and an idempotency key', { key: 'r', fingerprint: 'f' }],
   ])('trap 18: a signal to %s is told as it was, and arrives once', async (to, receipt) => {
-    const { engine, loseReplyOf } = await startBehindProxy(version)
+    const { engine, loseReplyOf } = await startLosing(version)
     const id = await engine.spawnId('flow', 1, { key: 'k' })
     loseReplyOf('deliver_signal')
     const signal = { tenant: 'default', name: 'a', payload: '1', receipt }
@@ -43,7 +42,7 @@ forEachVersion('trap 18: a server that carries out COMMIT, and whose answer is l
   })
 
   test('trap 18: a signal to a key that is free again when it is resent is not guessed at', async () => {
-    const { engine, onSend, loseReplyOf } = await startBehindProxy(version)
+    const { engine, onSend, loseReplyOf } = await startLosing(version)
     const id = await engine.spawnId('flow', 1, { key: 'k' })
     let sends = 0
     loseReplyOf('deliver_signal')
@@ -61,7 +60,7 @@ forEachVersion('trap 18: a server that carries out COMMIT, and whose answer is l
   test('trap 18: a flush is applied once, and the step it ended does not run again', async () => {
     const effects: unknown[] = []
     const effect = job({ name: 'effect', input: z.number(), run: ({ input }) => void effects.push(input) })
-    const { engine, loseReplyOf } = await startBehindProxy(version, [effect])
+    const { engine, loseReplyOf } = await startLosing(version, [effect])
     const ids = await engine.spawnMany('effect', [1, 2, 3])
     loseReplyOf('apply_outcomes')
     expect(await engine.tick()).toMatchObject({ completed: 3, stale: 0, rescued: 0 })
@@ -71,7 +70,7 @@ forEachVersion('trap 18: a server that carries out COMMIT, and whose answer is l
 
   test.each(['insert_runs', 'advance_schedule'])('trap 18: a slot of a schedule is fired once (%s)', async (statement) => {
     const hourly = job({ name: 'hourly', triggers: [cron('0 * * * *')], run: () => null })
-    const { engine, loseReplyOf } = await startBehindProxy(version, [hourly])
+    const { engine, loseReplyOf } = await startLosing(version, [hourly])
     await engine.tick()
     engine.advance(3_600_000)
     loseReplyOf(statement)
@@ -82,7 +81,7 @@ forEachVersion('trap 18: a server that carries out COMMIT, and whose answer is l
   })
 
   test('C024 trap 18: an outcome that resending cannot settle is unknown; reconciling by its key answers the one run', async () => {
-    const { engine, proxy } = await startBehindProxy(version)
+    const { engine, proxy } = await startLosing(version)
     const calls = createCalls(engine)
     const call = { definition: 'task', input: 'once', idempotencyKey: 'order-1' }
     proxy.faults.dropReply(3)
@@ -96,7 +95,7 @@ forEachVersion('trap 18: a server that carries out COMMIT, and whose answer is l
   })
 
   test('C024 trap 18: the same of a signal', async () => {
-    const { engine, proxy } = await startBehindProxy(version)
+    const { engine, proxy } = await startLosing(version)
     const calls = createCalls(engine)
     const id = await engine.spawnId('flow')
     const call = { to: { id }, name: 'a', payload: 1, idempotencyKey: 'pay-1' }
@@ -109,7 +108,7 @@ forEachVersion('trap 18: a server that carries out COMMIT, and whose answer is l
   })
 
   test('C024 trap 18: a request that was surely not sent is unreachable, one that may have been before stays unknown', async () => {
-    const { engine, proxy, onSend } = await startBehindProxy(version)
+    const { engine, proxy, onSend } = await startLosing(version)
     const calls = createCalls(engine)
     const call = { definition: 'task', input: 'away', idempotencyKey: 'away' }
     await proxy.faults.refuse()
@@ -130,7 +129,7 @@ forEachVersion('trap 18: a server that carries out COMMIT, and whose answer is l
   })
 
   test('trap 18: reconciling waits for a request that is being written', async () => {
-    const { engine } = await startBehindProxy(version)
+    const { engine } = await startLosing(version)
     const calls = createCalls(engine)
     const pool = engine.fresh.pool({ max: 1 })
     const client = await pool.connect()
@@ -146,34 +145,16 @@ forEachVersion('trap 18: a server that carries out COMMIT, and whose answer is l
   })
 })
 
-/** An engine whose way to the database is a proxy that may lose replies, once they have been sent. */
-async function startBehindProxy(
-  version: 15 | 18,
-  definitions: Parameters<typeof startEngine>[0]['definitions'] = TRAP_DEFINITIONS,
-) {
-  const fresh = await freshDatabase(version)
-  const proxy: FaultProxy = await startFaultProxy(fresh.connectionString)
+/** An engine behind a proxy that may lose replies, once they have been sent. */
+async function startLosing(version: 15 | 18, definitions: Parameters<typeof startBehindProxy>[1] = TRAP_DEFINITIONS) {
+  const { engine, proxy, onSend } = await startBehindProxy(version, definitions)
   let armed: string | undefined
-  let before: (names: readonly string[]) => Promise<void> = async () => {}
-  const engine = await startEngine({
-    definitions,
-    on: fresh,
-    connect: () => nodePostgres({ connectionString: proxy.connectionString, max: 4 }),
-    wrap: (database) =>
-      around(database, async (statements, send) => {
-        const names = statements.map(({ name }) => name)
-        await before(names)
-        if (armed !== undefined && names.some((name) => name.startsWith(armed as string))) {
-          armed = undefined
-          proxy.faults.dropReply()
-        }
-        return send()
-      }),
-  })
-  onTestFinished(async () => {
-    await engine.close()
-    await proxy.close()
-    await fresh.close()
+  let before: (names: readonly string[]) => unknown = () => {}
+  onSend(async (names) => {
+    await before(names)
+    if (armed === undefined || !names.some((name) => name.startsWith(armed as string))) return
+    armed = undefined
+    proxy.faults.dropReply()
   })
   return {
     engine,

@@ -5,10 +5,9 @@ import { createCalls } from '../../src/client/calls.ts'
 import type { SpawnCall, SpawnItem } from '../../src/core/calls.ts'
 import { job } from '../../src/core/job.ts'
 import { limit } from '../../src/core/limit.ts'
-import { nodePostgres } from '../../src/db/drivers/node-postgres.ts'
-import { type FaultProxy, startFaultProxy } from '../../src/testing/fault-proxy.ts'
-import { forEachVersion, freshDatabase } from '../support/database.ts'
-import { around, startEngine, type TestEngine } from '../support/engine.ts'
+import { startBehindProxy } from '../support/behind-proxy.ts'
+import { forEachVersion } from '../support/database.ts'
+import type { TestEngine } from '../support/engine.ts'
 import { holdRowLock, untilBlocked } from '../support/races.ts'
 
 const definitions = [
@@ -52,7 +51,7 @@ forEachVersion('trap 18: many runs, and a connection that is lost between their 
   test.each(Object.entries(TOKENS))(
     'C023 C024 trap 18: with %s: a batch whose reply never comes is told as unknown, the one before as it is, and asked for again all are there once',
     async (_, token) => {
-      const { engine, proxy, onBatch } = await startBehindProxy(version)
+      const { engine, proxy, onBatch } = await startCounting(version)
       const calls = createCalls(engine)
       const asked = callsOf(1_500, token)
       onBatch(2, () => proxy.faults.dropReply(EVERY))
@@ -71,7 +70,7 @@ forEachVersion('trap 18: many runs, and a connection that is lost between their 
   test.each(Object.entries(TOKENS))(
     'C023 trap 18: with %s: a batch that is cut off before it is carried out, once, is sent again, and twice over it is none that was written',
     async (_, token) => {
-      const { engine, proxy, onBatch } = await startBehindProxy(version)
+      const { engine, proxy, onBatch } = await startCounting(version)
       const calls = createCalls(engine)
       const asked = callsOf(600, token)
       // on a connection that is open
@@ -95,7 +94,7 @@ forEachVersion('trap 18: many runs, and a connection that is lost between their 
   )
 
   test('C023 trap 18: plain runs without a token: lost replies double nothing, and what was not sent is told to be that', async () => {
-    const { engine, proxy, onBatch } = await startBehindProxy(version)
+    const { engine, proxy, onBatch } = await startCounting(version)
     const calls = createCalls(engine)
     onBatch(1, () => proxy.faults.dropReply())
     const told = await calls.spawnMany(plainOf(1_500))
@@ -117,7 +116,7 @@ forEachVersion('trap 18: many runs, and a connection that is lost between their 
   })
 
   test('C023 trap 18: a session that is killed between the two halves of a batch leaves none of it, and it is written whole', async () => {
-    const { engine } = await startBehindProxy(version)
+    const { engine } = await startCounting(version)
     const calls = createCalls(engine)
     await calls.spawnMany(plainOf(1))
     // a run of the second half is waited for
@@ -141,7 +140,7 @@ forEachVersion('trap 18: many runs, and a connection that is lost between their 
   test.each([3, 450])(
     'C023 run %d of 600 that the server refuses takes none of the others along, and is the only one told so',
     async (bad) => {
-      const { engine } = await startBehindProxy(version)
+      const { engine } = await startCounting(version)
       await engine.sql(
         `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''no'' USING ERRCODE = ''22P05''; END'`,
       )
@@ -159,7 +158,7 @@ forEachVersion('trap 18: many runs, and a connection that is lost between their 
   )
 
   test('C023 trap 18: sessions that are killed at any moment while many are spawned: what is told is true, and asking again completes it', async () => {
-    const { engine } = await startBehindProxy(version)
+    const { engine } = await startCounting(version)
     const calls = createCalls(engine)
     const asked = callsOf(1_500, TOKENS['one of each, turn by turn'])
     const killer = new pg.Client({ connectionString: engine.fresh.connectionString })
@@ -186,28 +185,14 @@ forEachVersion('trap 18: many runs, and a connection that is lost between their 
   })
 })
 
-/** An engine whose way to the database is a proxy; something may be done right before the n-th batch of inserts from now. */
-async function startBehindProxy(version: 15 | 18) {
-  const fresh = await freshDatabase(version)
-  const proxy: FaultProxy = await startFaultProxy(fresh.connectionString)
+/** An engine behind a proxy; something may be done right before the n-th batch of inserts from now. */
+async function startCounting(version: 15 | 18) {
+  const { engine, proxy, onSend } = await startBehindProxy(version, definitions)
   let [left, hook]: [number, () => unknown] = [0, () => {}]
-  const engine = await startEngine({
-    definitions,
-    on: fresh,
-    connect: () => nodePostgres({ connectionString: proxy.connectionString, max: 4 }),
-    wrap: (database) =>
-      around(database, async (statements, send) => {
-        if (statements.some(({ name }) => name.startsWith('insert_runs'))) {
-          left -= 1
-          if (left === 0) await hook()
-        }
-        return send()
-      }),
-  })
-  onTestFinished(async () => {
-    await engine.close()
-    await proxy.close()
-    await fresh.close()
+  onSend(async (names) => {
+    if (!names.some((name) => name.startsWith('insert_runs'))) return
+    left -= 1
+    if (left === 0) await hook()
   })
   return {
     engine,
