@@ -5,6 +5,7 @@ import type { Scope } from '../core/store.ts'
 import { type StoreContext, sendRepeatable } from './context.ts'
 import { writeReceipts } from './statements/admit-runs.ts'
 import { forgetReceipt, readReceipt } from './statements/deliver-signals.ts'
+import { ensureEnvironment } from './statements/insert-runs.ts'
 
 /** Long enough to be there in the next statement; it is gone with the batch. */
 const PROBE_KEEP_MS = 60_000
@@ -18,6 +19,8 @@ export async function findReceipt(context: StoreContext, key: string, { tenant }
   const nonce = randomUuid()
   const probe = { environment, nonce, tenant, receiptKey: key, fingerprint: '' }
   const { replies } = await sendRepeatable(context.database, [
+    // the first request of an environment makes it: it is waited for by this
+    ensureEnvironment(schema, { environment }),
     writeReceipts(schema, {
       now: context.now(),
       environment,
@@ -30,7 +33,7 @@ export async function findReceipt(context: StoreContext, key: string, { tenant }
     readReceipt(schema, probe),
     forgetReceipt(schema, probe),
   ])
-  return toReceiptRecord(replies[1]?.[0]?.decision)
+  return toReceiptRecord(replies[2]?.[0]?.decision)
 }
 
 /** As it was written by who decided. */

@@ -62,12 +62,18 @@ const CHANGES: readonly LimitPolicy[] = [
 /** What is counted of the time in which one policy is declared. */
 interface Era {
   readonly policy: LimitPolicy
-  /** What was held when it was declared is held in shards of another number: it is not taken into account until it is given back. */
-  readonly isSpread: boolean
+  /** Each shard goes by itself, and what was held before may be more than one has now: then only what this policy let in is within it. */
+  readonly isSharded: boolean
   /** Claims that began before are over: all later ones went by this policy. */
   isPure: boolean
   since: number
   started: number
+}
+
+interface InHand {
+  readonly weight: number
+  /** Whose policy let it in; null where it was changed meanwhile. */
+  readonly era: Era | null
 }
 
 const WEIGHTS: Readonly<Record<string, number>> = { light: 1, heavy: 6 }
@@ -78,7 +84,9 @@ const isKeeper = ({ id }: ClaimedRun) => Number.parseInt(id.slice(-4), 16) % 3 =
 /** Eight claimers, and somebody who changes the limit whenever so many runs more have ended. */
 class Churn {
   readonly engine: TestEngine
-  readonly inHand = new Map<string, number>()
+  readonly inHand = new Map<string, InHand>()
+  /** Whose slots they keep while they are not in hand. */
+  readonly kept = new Map<string, Era | null>()
   readonly faults: string[] = []
   readonly claims = new Set<Promise<unknown>>()
   left: number
@@ -87,7 +95,7 @@ class Churn {
   constructor(engine: TestEngine, left: number) {
     this.engine = engine
     this.left = left
-    this.era = { policy: CHANGES[0]!, isSpread: false, isPure: false, since: 0, started: 0 }
+    this.era = { policy: CHANGES[0]!, isSharded: false, isPure: false, since: 0, started: 0 }
   }
 
   unitsOf(weight: number, amount: number | undefined): number {
@@ -95,10 +103,10 @@ class Churn {
   }
 
   check(): void {
-    const { policy: now, isSpread, since, started } = this.era
-    const units = [...this.inHand.values()].map((weight) => this.unitsOf(weight, now.concurrency))
-    const held = units.reduce((sum, n) => sum + n, 0)
-    if (!isSpread && held > (now.concurrency ?? held)) this.faults.push(`${held} in hand of ${JSON.stringify(now)}`)
+    const { policy: now, isSharded, since, started } = this.era
+    const counted = [...this.inHand.values()].filter(({ era }) => !isSharded || era === this.era)
+    const held = counted.reduce((sum, { weight }) => sum + this.unitsOf(weight, now.concurrency), 0)
+    if (held > (now.concurrency ?? held)) this.faults.push(`${held} in hand of ${JSON.stringify(now)}`)
     if (now.rate === undefined) return
     const tokens = now.rate.burst + ((this.engine.clock() - since) * now.rate.count) / now.rate.perMs
     if (started > tokens + 0.001) this.faults.push(`${started} started for ${tokens} tokens of ${JSON.stringify(now)}`)
@@ -111,10 +119,12 @@ class Churn {
     this.claims.add(claiming)
     const { runs } = await claiming
     this.claims.delete(claiming)
-    for (const run of runs) this.inHand.set(run.id, WEIGHTS[run.definition] ?? 1)
+    const owner = isPure && era === this.era ? era : null
     // one that has kept its slot asks for nothing
+    for (const { id, definition, heldGates } of runs)
+      this.inHand.set(id, { weight: WEIGHTS[definition] ?? 1, era: heldGates.length > 0 ? (this.kept.get(id) ?? null) : owner })
     const fresh = runs.filter(({ heldGates }) => heldGates.length === 0)
-    if (fresh.length === 0 || !isPure || era !== this.era) return runs
+    if (fresh.length === 0 || owner === null) return runs
     era.started += fresh.reduce((sum, { definition }) => sum + this.unitsOf(WEIGHTS[definition] ?? 1, era.policy.rate?.burst), 0)
     this.check()
     return runs
@@ -133,7 +143,10 @@ class Churn {
   }
 
   async finish(runs: readonly ClaimedRun[]): Promise<void> {
-    for (const run of runs) this.inHand.delete(run.id)
+    for (const { id } of runs) {
+      this.kept.set(id, this.inHand.get(id)?.era ?? null)
+      this.inHand.delete(id)
+    }
     const outcomes = runs.map((run) =>
       run.visit === 1 && isKeeper(run) ? { ...moves(run, 'run'), slots: 'keep' as const } : finishes(run),
     )
@@ -152,7 +165,8 @@ class Churn {
     for (let n = 0; this.left > 0 && this.faults.length === 0; n += 1) {
       const next = CHANGES[n % CHANGES.length]!
       await declare(this.engine, next)
-      const era: Era = { policy: next, isSpread: next.shards !== this.era.policy.shards, isPure: false, since: 0, started: 0 }
+      const isSharded = next.shards > 1 || this.era.policy.shards > 1
+      const era: Era = { policy: next, isSharded, isPure: false, since: 0, started: 0 }
       this.era = era
       const before = this.left
       await Promise.all(this.claims)

@@ -7,6 +7,7 @@ import { cron } from '../../src/core/trigger.ts'
 import { startBehindProxy } from '../support/behind-proxy.ts'
 import { forEachVersion } from '../support/database.ts'
 import type { TestEngine } from '../support/engine.ts'
+import { untilBlocked } from '../support/races.ts'
 import { TRAP_DEFINITIONS } from './definitions.ts'
 
 forEachVersion('trap 18: a server that carries out COMMIT, and whose answer is lost', (version) => {
@@ -128,9 +129,13 @@ forEachVersion('trap 18: a server that carries out COMMIT, and whose answer is l
     expect(await countRuns(engine)).toBe(1)
   })
 
-  test('trap 18: reconciling waits for a request that is being written', async () => {
+  test.each([
+    ['', 1],
+    [', the first of its environment', 0],
+  ])('trap 18: reconciling waits for a request that is being written%s', async (_, before) => {
     const { engine } = await startLosing(version)
     const calls = createCalls(engine)
+    await engine.spawnMany('task', Array.from({ length: before }))
     const pool = engine.fresh.pool({ max: 1 })
     const client = await pool.connect()
     await client.query('BEGIN')
@@ -138,10 +143,15 @@ forEachVersion('trap 18: a server that carries out COMMIT, and whose answer is l
       definition: 'task',
       idempotencyKey: 'slow',
     })
-    const reconciling = calls.reconcile('slow')
-    await client.query('COMMIT')
-    client.release()
-    expect(await reconciling).toMatchObject({ kind: 'run', id: spawned.id })
+    const { rows } = await client.query<{ pid: number }>('SELECT pg_backend_pid() AS pid')
+    const reconciling = Promise.allSettled([calls.reconcile('slow')])
+    try {
+      await untilBlocked(engine.fresh.connectionString, { blockedBy: rows[0]?.pid ?? 0 })
+    } finally {
+      await client.query('COMMIT')
+      client.release()
+    }
+    expect(await reconciling).toMatchObject([{ status: 'fulfilled', value: { kind: 'run', id: spawned.id } }])
   })
 })
 
