@@ -1,5 +1,6 @@
 import type { Guard } from './guard.ts'
 import { GUARDS_OF_ADMISSION } from './of-admission.ts'
+import { GUARDS_OF_CROWDS } from './of-crowds.ts'
 import { GUARDS_OF_OPEN_GATES } from './of-open-gates.ts'
 import { GUARDS_OF_OPERATING } from './of-operating.ts'
 import { GUARDS_OF_OUTCOMES } from './of-outcomes.ts'
@@ -14,6 +15,7 @@ export const GUARDS: readonly Guard[] = [
   ...GUARDS_OF_OUTCOMES,
   ...GUARDS_OF_RACES,
   ...GUARDS_OF_VALUES,
+  ...GUARDS_OF_CROWDS,
   ...GUARDS_OF_OPEN_GATES,
   ...GUARDS_OF_OPERATING,
   ...GUARDS_OF_TOPICS,

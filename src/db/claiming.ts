@@ -4,6 +4,7 @@ import type { ClaimedRun, ClaimReply, ClaimRequest, Peek } from '../core/store.t
 import { toClaimedRun } from './claimed-rows.ts'
 import type { StoreContext } from './context.ts'
 import { finishHandovers } from './late-handover.ts'
+import { blockDenied, DENIED_AT_ONCE } from './statements/block-denied.ts'
 import { type ClaimRunsParams, claimRuns, recoverClaim } from './statements/claim-runs.ts'
 import { mintGates, promoteGates } from './statements/gates.ts'
 import { dropLapsedClaims, endSolitude, rescueLost } from './statements/keep-claims.ts'
@@ -19,6 +20,8 @@ const PROMOTED_AT_ONCE = 1_000
 const RESCUED_AT_ONCE = 500
 /** Counters of rates that one request looks at. */
 const GATES_AT_ONCE = 100
+/** How far the next claim has denied runs looked for, for each that the last one met. */
+const LOOK_AHEAD = 20
 /** Claims that ask all gates once one was seen that is not wide open. */
 const CLAIMS_ON_GUARD = 32
 
@@ -38,6 +41,7 @@ export function statementsOfClaim(context: StoreContext, request: ClaimRequest):
     promoteDue(schema, { now, environment, limit: PROMOTED_AT_ONCE }),
     ...(rated ? [promoteGates(schema, { now, environment, limit: GATES_AT_ONCE })] : []),
     ...unminted(context),
+    ...crowdedOut(context),
     claimRuns(schema, toClaimParams(context, request)),
     ...(request.besides.length > 0 ? [endSolitude(schema, { claimIds: request.besides, newClaimId: request.claimId })] : []),
     ...(request.peek
@@ -59,6 +63,13 @@ function unminted({ schema, environment, lanes }: StoreContext): Statement[] {
   const gates = [...lanes.unminted]
   lanes.unminted = []
   return gates.length > 0 ? [mintGates(schema, { environment, gates })] : []
+}
+
+/** What the gates deny leaves the window in bulk, where a claim would meet hardly anything else. */
+function crowdedOut({ schema, environment, lanes, now }: StoreContext): Statement[] {
+  const { crowded } = lanes
+  lanes.crowded = null
+  return crowded ? [blockDenied(schema, { now: now(), environment, ...crowded })] : []
 }
 
 function toClaimParams(context: StoreContext, request: ClaimRequest): ClaimRunsParams {
@@ -133,15 +144,23 @@ export async function readClaim(
   if (unminted.length > 0) context.lanes.unminted = unminted
   if (peek?.gates_due === true) context.lanes.rated = true
   noteGates(context, statements, blocked + left > 0)
+  const crowd = reply('block_denied')[0]
+  const denied = blocked + Number(crowd?.blocked ?? 0)
+  if (denied * 2 >= request.limit) context.lanes.crowded = toCrowded(denied, [aside?.lane, crowd?.lanes])
   return {
     runs: await toClaimedRuns(context, request.claimId, rows),
-    setAside: blocked + left + unminted.length,
+    setAside: denied + left + unminted.length,
     passedOver: passed,
     laneCursor: Number(aside?.lane_id ?? 0),
     promoted: Number(reply('promote_due')[0]?.promoted ?? 0),
     rescued: Number(reply('rescue_lost')[0]?.rescued ?? 0),
     peek: peek ? toPeek(peek) : null,
   }
+}
+
+function toCrowded(denied: number, seen: readonly unknown[]) {
+  const lanes = [...new Set(seen.flatMap((ids) => (ids ?? []) as number[]))]
+  return { lanes, limit: Math.ceil(Math.min(denied * LOOK_AHEAD, DENIED_AT_ONCE) / lanes.length) }
 }
 
 /** Which text the next claims are: whoever met a run that it could not admit has them ask more. */

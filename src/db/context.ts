@@ -23,6 +23,8 @@ export class LaneMemory {
   onGuard = 0
   /** The same of rates: somebody waits for tokens, or did. */
   rated = false
+  /** Where the last claim was denied most of what it looked at, and how far the next one has them looked through first. */
+  crowded: { readonly lanes: readonly number[]; readonly limit: number } | null = null
   /** Gates that the last claim found without a counter: they are made ahead of the next. */
   unminted: readonly string[] = []
   /** Which database it is, once a request has said so: a caller's transaction may be one of another. */

@@ -1,3 +1,4 @@
+import { blockDenied } from '../../src/db/statements/block-denied.ts'
 import { claimRuns } from '../../src/db/statements/claim-runs.ts'
 import {
   callRates,
@@ -25,6 +26,11 @@ export const gating: readonly Case[] = [
   {
     name: 'claim_open_gates',
     statement: claimRuns(S, { ...claimParams, admits: 'open' }),
+    indexes: ['ready_order_key', 'runs_pkey'],
+  },
+  {
+    name: 'block_denied',
+    statement: blockDenied(S, { now, environment, lanes: [1, 2], limit: 200 }),
     indexes: ['ready_order_key', 'runs_pkey'],
   },
   {

@@ -18,9 +18,21 @@ import {
 const NOW = '(SELECT coalesce($1::timestamptz, now()))'
 const ENVIRONMENT = '(SELECT id FROM environment)'
 /** Counters of one sharded gate that a claim takes at most, so that those beside it find some too. */
-const SHARDS_PER_CLAIM = 3
+export const SHARDS_PER_CLAIM = 3
 /** What nobody asks unless a run was denied. */
 const IF_DENIED = '(SELECT true FROM verdicts v WHERE NOT v.admitted LIMIT 1)'
+
+/** Who waits for more units of a gate than its counters have left, and comes before all that are behind him. `room`: a CTE with a row per counter. */
+export const heads = (s: string, room: string) => `
+heads AS MATERIALIZED (
+  SELECT p.gate, h.priority, h.available_at, h.position
+  FROM (SELECT gate, concurrency, burst, shards, max(slots) AS slots, max(whole_tokens) AS tokens FROM ${room} GROUP BY gate, concurrency, burst, shards) p
+  CROSS JOIN LATERAL (
+    SELECT coalesce(r.gate_units[array_position(r.gates, p.gate)], 1) AS units, r.priority, r.available_at, r.position FROM ${s}.runs r
+    WHERE r.blocked_on = p.gate AND r.environment_id = ${ENVIRONMENT} ORDER BY r.priority, r.available_at, r.position LIMIT 1
+  ) h
+  WHERE h.units > 1 AND (${slotsAsked('h.units')} > p.slots OR ${tokensAsked('h.units')} > p.tokens)
+)`
 
 /**
  * What the counters are asked for, and what they have. A counter that others hold is passed over: it proves nothing. A run that changed after
@@ -65,16 +77,7 @@ room AS MATERIALIZED (
     ) c
   ) x
   WINDOW shards AS (PARTITION BY x.gate ORDER BY greatest(x.slots, x.whole_tokens) DESC, x.shard ROWS UNBOUNDED PRECEDING)
-),
-heads AS MATERIALIZED (
-  SELECT p.gate, h.priority, h.available_at, h.position
-  FROM (SELECT gate, concurrency, burst, shards, max(slots) AS slots, max(whole_tokens) AS tokens FROM room GROUP BY gate, concurrency, burst, shards) p
-  CROSS JOIN LATERAL (
-    SELECT coalesce(r.gate_units[array_position(r.gates, p.gate)], 1) AS units, r.priority, r.available_at, r.position FROM ${s}.runs r
-    WHERE r.blocked_on = p.gate AND r.environment_id = ${ENVIRONMENT} ORDER BY r.priority, r.available_at, r.position LIMIT 1
-  ) h
-  WHERE h.units > 1 AND (${slotsAsked('h.units')} > p.slots OR ${tokensAsked('h.units')} > p.tokens)
-)`
+),${heads(s, 'room')}`
 
 /** Who is admitted, in the order of the claim: to the shard in which all it asks for is left. */
 const judging = `
@@ -147,7 +150,7 @@ blocked AS (
     ORDER BY a.id, a.gate
   ) d
   WHERE r.id = d.id AND r.ctid = d.place AND r.status = 'pending'
-  RETURNING r.id, d.gate, d.turn, d.tokens
+  RETURNING r.id, r.lane_id, d.gate, d.turn, d.tokens
 ),
 awaited AS (
   SELECT b.gate, (array_agg(b.tokens ORDER BY b.turn))[1] AS tokens FROM blocked b WHERE b.tokens IS NOT NULL GROUP BY b.gate

@@ -56,6 +56,8 @@ interface GateWords {
   readonly stayed: string
   readonly passed: string
   readonly missing: string
+  /** Lanes of those that are blocked. */
+  readonly crowded: string
 }
 
 const UNGATED = (): GateWords => ({
@@ -70,6 +72,7 @@ const UNGATED = (): GateWords => ({
   stayed: '(SELECT count(*)::int FROM fitting f WHERE f.gates IS NOT NULL)',
   passed: '0',
   missing: 'NULL::jsonb',
+  crowded: 'NULL::jsonb',
 })
 
 const OPEN = (s: string): GateWords => ({
@@ -96,6 +99,7 @@ const ALL = (s: string): GateWords => ({
   stayed: '0',
   passed: '(SELECT count(*)::int FROM fitting) - (SELECT count(*)::int FROM claimed) - (SELECT count(*)::int FROM blocked)',
   missing: '(SELECT jsonb_agg(m.gate) FROM missing m)',
+  crowded: '(SELECT jsonb_agg(DISTINCT b.lane_id) FROM blocked b)',
 })
 
 /** Then they are served in turn; one alone needs no more than the order. */
@@ -190,7 +194,7 @@ fitting AS MATERIALIZED (
  * There are three texts, since most of what the one for gates takes is being set up: one for runs without gates, one that admits through gates
  * that are wide open, and one that ranks, denies and blocks. The first two leave what they cannot admit where it is.
  *
- * Last may come a row without an id, of what the claim was besides: `seq` runs blocked, `visit` runs left because their gates were not asked or not wide open, `failures` those
+ * Last may come a row without an id, of what the claim was besides: `seq` runs blocked (`lane` their lanes), `visit` runs left because their gates were not asked or not wide open, `failures` those
  * left because others hold a counter, `extras` the gates without all their counters, and the lane to go on behind (`lane_id`) when there are more with work than one claim opens.
  */
 const claimText = (wordsOf: (s: string) => GateWords) => (s: string) => {
@@ -226,7 +230,7 @@ removed AS (
 WITH RECURSIVE ${withs.join(',')}
 SELECT c.id, c.seq, c.visit, c.lane_id, c.step, c.failures, c.losses, c.max_attempts, c.payload_bytes, c.input, c.state, c.gates, c.lane, c.extras FROM claimed c
 UNION ALL
-SELECT NULL, x.blocked, x.stayed, CASE WHEN w.opened >= 64 THEN w.lane_id ELSE 0 END, NULL, x.passed, 0, 0, 0, NULL, NULL, NULL, NULL, x.missing
+SELECT NULL, x.blocked, x.stayed, CASE WHEN w.opened >= 64 THEN w.lane_id ELSE 0 END, NULL, x.passed, 0, 0, 0, NULL, NULL, NULL, ${words.crowded}, x.missing
 FROM (SELECT ${words.blocked} AS blocked, ${words.stayed} AS stayed, ${words.passed} AS passed, ${words.missing} AS missing) x,
   (SELECT max(lane_id) AS lane_id, max(opened) AS opened FROM walk) w
 WHERE x.blocked > 0 OR x.stayed > 0 OR x.passed > 0 OR w.opened >= 64 OR x.missing IS NOT NULL
