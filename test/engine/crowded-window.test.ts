@@ -4,14 +4,13 @@ import { job } from '../../src/core/job.ts'
 import { limit } from '../../src/core/limit.ts'
 import { forEachVersion } from '../support/database.ts'
 import { sharedEngines, type TestEngine } from '../support/engine.ts'
-import { claim, claimRequest, finishes, flush } from '../traps/outcomes.ts'
+import { claim, finishes, flush } from '../traps/outcomes.ts'
 
 const rated = limit('rated', { rate: { count: 1, per: '1s', burst: 10 } })
 const definitions = [
   job({ name: 'plain', input: z.unknown(), run: () => null }),
   job({ name: 'keyed', input: z.string(), concurrencyKey: (key) => key, run: () => null }),
   job({ name: 'rated', input: z.unknown(), limits: [rated], run: () => null }),
-  job({ name: 'backlog', input: z.unknown(), queue: 'backlog', run: () => null }),
 ]
 
 /** What the issue of fair admission asks for, and what one invocation of a small plan may send. */
@@ -79,20 +78,6 @@ describe('a window that is crowded with runs that are denied', () => {
     await engine.spawnMany('keyed', ten('key'))
     expect(await engine.tick()).toMatchObject({ completed: 10, more: false })
     await ends(engine)
-  })
-
-  test('C275 C180 ten runs of another tenant come before the flood of one, and before a queue that is paused', async () => {
-    const engine = await begin()
-    await crowd(engine, 'backlog', () => '', { tenant: 'flood' })
-    const small = await engine.spawnMany('backlog', ten('small'), { tenant: 'small' })
-    const taken = await claim(engine, { limit: 20 })
-    expect(taken.map(({ id }) => id)).toEqual(expect.arrayContaining([...small]))
-    await engine.store.pause({ kind: 'queue', name: 'backlog', tenant: null, by: 'somebody', declared: false })
-    await engine.spawnMany('plain', ten('free'), { tenant: 'flood' })
-    expect(await engine.store.claim(claimRequest(engine))).toMatchObject({
-      runs: many(10, () => ({ definition: 'plain' })),
-      setAside: 0,
-    })
   })
 
   test('C170 ten runs of no urgency come before those of the highest that are due in a year', async () => {

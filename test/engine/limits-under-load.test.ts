@@ -9,6 +9,9 @@ import { churn, running } from './churn.ts'
 
 const perKey = limit('per-key', { concurrency: 3 })
 const bursty = limit('bursty', { rate: { count: 1, per: '1s', burst: 10 } })
+const A_MINUTE = { count: 100, per: '1 minute', burst: 12 } as const
+const steady = limit('steady', { rate: A_MINUTE })
+const spread = limit('spread', { rate: A_MINUTE, shards: 4 })
 const plain = (name: string, options: Partial<Parameters<typeof job>[0]> = {}) =>
   job({ name, input: z.string(), run: ({ input }) => input, ...options })
 
@@ -17,8 +20,13 @@ const DEFINITIONS = [
   plain('exclusive', { concurrencyKey: (key) => String(key) }),
   plain('partitioned', { limits: [perKey.by((key: string) => key)] }),
   plain('rated', { limits: [bursty] }),
+  plain('steady', { limits: [steady] }),
+  plain('spread', { limits: [spread] }),
   plain('capped', { queue: 'capped' }),
 ]
+
+const CLAIMERS = 8
+const STEP_MS = 100
 
 const declare = (engine: TestEngine) =>
   engine.store.declareLimits([
@@ -65,6 +73,47 @@ forEachVersion('limits with eight claimers at once', (version) => {
     const found = [...(await eightClaim({ peek: true })), ...(await eightClaim()), ...(await eightClaim())]
     expect([found.length, await running(engine)]).toEqual([2, 3])
   })
+
+  test.each([
+    ['in one bucket', 'steady'],
+    ['in four shards', 'spread'],
+  ])(
+    'C163 C164 100 a minute, %s: no minute sees more than that and the burst, none is lost, and it takes no longer than it must',
+    async (_, name) => {
+      const engine = await begin()
+      const total = 250
+      await engine.spawnMany(name, same('', total))
+      const startedAt: number[] = []
+      const first = engine.clock()
+      const work = async () => {
+        for (let empty = 0; startedAt.length < total && empty < 2_000; ) {
+          const at = engine.clock()
+          const runs = await claim(engine, { limit: 7 })
+          startedAt.push(...runs.map(() => at))
+          await flush(
+            engine,
+            runs.map((run) => finishes(run)),
+          )
+          empty = runs.length === 0 ? empty + 1 : 0
+          engine.advance(STEP_MS)
+        }
+      }
+      await Promise.all(Array.from({ length: CLAIMERS }, work))
+      startedAt.sort((left, right) => left - right)
+      expect(startedAt).toHaveLength(total)
+      // one that claims at an older instant may be given what came until that of another
+      const apart = STEP_MS * CLAIMERS
+      for (const [index, from] of startedAt.entries()) {
+        const inMinute = startedAt.slice(index).filter((at) => at - from < 60_000).length
+        expect(inMinute).toBeLessThanOrEqual(A_MINUTE.burst + ((60_000 + apart) * A_MINUTE.count) / 60_000)
+      }
+      const tookMs = startedAt.at(-1)! - first
+      const neededMs = ((total - A_MINUTE.burst) * 60_000) / A_MINUTE.count
+      expect(tookMs).toBeGreaterThanOrEqual(neededMs - apart)
+      expect(tookMs).toBeLessThan(neededMs + 3_000)
+      expect(await running(engine)).toBe(0)
+    },
+  )
 
   test('C170 C271 ten runs of other keys behind a thousand of a saturated one, in the same lane, finish in the next tick', async () => {
     const engine = await begin()
