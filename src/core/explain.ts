@@ -1,5 +1,5 @@
 /** Why a run is not moving: one reason, from the facts that one look at the database gives. */
-import { GATE_PART_SEPARATOR } from './gate.ts'
+import { partsOf } from './gate.ts'
 import type { Registry } from './registry.ts'
 import { isTerminal, type Status } from './status.ts'
 import { awaitedRunOf, eventOf, isTopic } from './topics.ts'
@@ -34,7 +34,9 @@ export interface ExplainRecord {
   /** The pauses of its queue and definition, for its tenant or for all. */
   readonly pauses: readonly { readonly kind: string; readonly by: string | null; readonly since: number }[]
   readonly gate: {
+    /** Units that are held of it, and those that this run asks for. */
     readonly held: number
+    readonly units: number
     /** Null: no slots, a rate alone. */
     readonly capacity: number | null
     readonly isRate: boolean
@@ -74,7 +76,11 @@ export type Explanation = Common &
         readonly reason: 'gate_full'
         readonly limit: string
         readonly partition?: string
+        /** Units there are, units that are held, and units that this run takes of them (its weight). */
         readonly capacity: number
+        readonly held: number
+        readonly units: number
+        /** Runs of this tenant that hold some, ten at most. */
         readonly holders: readonly string[]
       }
     | { readonly reason: 'rate'; readonly limit: string; readonly partition?: string }
@@ -186,20 +192,27 @@ function pending(record: ExplainRecord, registry: Pick<Registry, 'find' | 'versi
 }
 
 function blocked({ gate, availableAt }: ExplainRecord, name: string): Explanation {
-  const [limit = name, ...rest] = name.split(GATE_PART_SEPARATOR)
-  const partition = rest.join(' / ')
+  const { limit, partition, words } = partsOf(name)
   const place = { limit, ...(partition !== '' && { partition }) }
-  const of = `"${limit}"${partition === '' ? '' : ` for ${JSON.stringify(partition)}`}`
-  const isFull = gate?.capacity !== null && (gate?.held ?? 0) >= (gate?.capacity ?? 1)
-  if (gate?.isRate && !isFull) {
-    const until = gate.dueAt === null ? {} : { until: gate.dueAt }
-    return { reason: 'rate', ...place, since: availableAt, ...until, detail: `The rate ${of} has no token for it yet.` }
+  const { held = 0, units = 1, holders = [], isRate = false, dueAt = null } = gate ?? {}
+  const capacity = gate === null ? 1 : gate.capacity
+  const isFull = capacity !== null && held >= capacity
+  if (isRate && !isFull) {
+    const until = dueAt === null ? {} : { until: dueAt }
+    const some = units > 1 ? `the ${units} tokens that it takes` : 'a token'
+    return { reason: 'rate', ...place, since: availableAt, ...until, detail: `${words} does not have ${some} for it yet.` }
   }
-  const capacity = gate?.capacity ?? 1
-  const holders = gate?.holders ?? []
+  const slots = capacity ?? 1
   const by = holders.length > 0 ? `, held by ${holders.join(', ')}` : ''
-  const detail = `The limit ${of} lets ${capacity} run at once and is full${by}.`
-  return { reason: 'gate_full', ...place, capacity, holders, since: availableAt, detail }
+  const detail = `${words} lets ${slots} run at once and ${room(slots - held, units)}${by}.`
+  return { reason: 'gate_full', ...place, capacity: slots, held, units, holders, since: availableAt, detail }
+}
+
+function room(free: number, units: number): string {
+  if (free <= 0) return 'is full'
+  return units > free
+    ? `has room for ${free} more, of which this run takes ${units}`
+    : `has room for ${free} more: who comes before it is let in first`
 }
 
 function inLine({ now, availableAt, losses, ahead, lastTickAt, lastTickSource, timerAt }: ExplainRecord): Explanation {

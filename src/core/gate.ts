@@ -7,6 +7,8 @@ import { checkKey } from './names.ts'
 export const GATE_PART_SEPARATOR = '\u001f'
 /** The name under which exclusive keys are counted: it has no policy, so one run at a time. */
 const EXCLUSIVE = 'key'
+/** Before the name of a queue, where its cap is meant. */
+const QUEUE = 'queue:'
 
 /** A counter that must admit a run: a limit's name and a partition of it. */
 export function toGate(limit: string, partition: string): string {
@@ -18,19 +20,31 @@ export function limitOf(gate: string): string {
   return gate.slice(0, gate.indexOf(GATE_PART_SEPARATOR))
 }
 
+/** A gate as it is told to people: the limit, its partition ('' when it has none), and both in words. An exclusive key is told without its tenant. */
+export function partsOf(gate: string): { readonly limit: string; readonly partition: string; readonly words: string } {
+  const [limit = gate, ...rest] = gate.split(GATE_PART_SEPARATOR)
+  if (limit === EXCLUSIVE) {
+    const key = rest.at(-1) ?? ''
+    return { limit, partition: key, words: `The concurrency key ${JSON.stringify(key)}` }
+  }
+  const partition = rest.join(' / ')
+  if (isOfQueue(gate)) return { limit, partition, words: `The queue ${JSON.stringify(limit.slice(QUEUE.length))}` }
+  return { limit, partition, words: `The limit "${limit}"${partition === '' ? '' : ` for ${JSON.stringify(partition)}`}` }
+}
+
 /** The name of a queue's cap among the limits. */
 export function queueLimitName(queue: string): string {
-  return `queue:${queue}`
+  return `${QUEUE}${queue}`
 }
 
 /** True of the cap of a queue. */
 export function isOfQueue(gate: string): boolean {
-  return gate.startsWith('queue:')
+  return gate.startsWith(QUEUE)
 }
 
 /** Refuses, with `invalid_configuration`, a limit whose name would be taken for exclusive keys or for the cap of a queue. */
 export function checkLimitName(name: string): void {
-  if (name !== EXCLUSIVE && !name.startsWith('queue:')) return
+  if (name !== EXCLUSIVE && !name.startsWith(QUEUE)) return
   throw notAllowed('invalid_configuration', {
     field: 'limit.name',
     got: name,

@@ -13,8 +13,13 @@ export async function explain(context: ReadingContext, id: string, { tenant }: S
   return row === undefined ? null : toExplainRecord(row)
 }
 
+/** Whole milliseconds: what has been since then had begun by then, and what lasts until then is over by then. */
+const since = (at: unknown) => (at === null ? null : Math.floor(at as number))
+const until = (at: unknown) => (at === null ? null : Math.ceil(at as number))
+
 /** The casts are where rows enter: each names the type that its column has in the statement. */
 function toExplainRecord(row: Row): ExplainRecord {
+  const gate = row.gate as ExplainRecord['gate']
   return {
     now: row.now as number,
     status: row.status as Status,
@@ -25,21 +30,21 @@ function toExplainRecord(row: Row): ExplainRecord {
     holdDetail: row.hold_detail as ExplainRecord['holdDetail'],
     step: row.step as string,
     losses: row.losses as number,
-    timerAt: row.timer_at as number | null,
-    availableAt: row.available_at as number,
-    updatedAt: row.updated_at as number,
-    finishedAt: row.finished_at as number | null,
+    timerAt: until(row.timer_at),
+    availableAt: Math.floor(row.available_at as number),
+    updatedAt: Math.floor(row.updated_at as number),
+    finishedAt: since(row.finished_at),
     blockedOn: row.blocked_on as string | null,
     awaits: row.awaits as readonly string[] | null,
     topics: (row.topics as readonly string[] | null) ?? [],
     join: row.children as ExplainRecord['join'],
     circle: row.circle as readonly string[] | null,
     uncertainty: row.uncertainty,
-    leaseUntil: row.lease_until as number | null,
-    pauses: (row.pauses as ExplainRecord['pauses'] | null) ?? [],
-    gate: row.gate as ExplainRecord['gate'],
+    leaseUntil: until(row.lease_until),
+    pauses: ((row.pauses as ExplainRecord['pauses'] | null) ?? []).map((pause) => ({ ...pause, since: Math.floor(pause.since) })),
+    gate: gate && { ...gate, dueAt: until(gate.dueAt) },
     ahead: row.ahead as number | null,
-    lastTickAt: row.last_tick_at as number | null,
+    lastTickAt: since(row.last_tick_at),
     lastTickSource: row.last_tick_source as string | null,
   }
 }

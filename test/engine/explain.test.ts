@@ -128,6 +128,54 @@ describe('explain', () => {
     await ticking
   })
 
+  test('C187 C263 an exclusive key is taken, a queue has as many as it may, and a heavy run has not room enough', async () => {
+    const ten = limit('ten', { concurrency: 10 })
+    const keyed = job({ name: 'keyed', input: z.string(), concurrencyKey: (key) => key, run: () => null })
+    const capped = job({ name: 'capped', input: z.string(), queue: 'capped', run: () => null })
+    const heavy = job({ name: 'heavy', input: z.string(), limits: [ten.weighing(6)], run: () => null })
+    const light = job({ name: 'light', input: z.string(), limits: [ten], run: () => null })
+    const engine = await start({ definitions: [keyed, capped, heavy, light], queues: { capped: { concurrency: 1 } } })
+    // declares the limits
+    await engine.tick()
+    const ids: Record<string, string> = {}
+    for (const name of ['keyed', 'capped', 'heavy'])
+      for (const nth of ['first', 'second']) ids[`${nth} ${name}`] = await engine.spawnId(name, 'a')
+    ids.light = await engine.spawnId('light', 'a')
+    for (let claims = 0; claims < 3; claims += 1) await claim(engine)
+    const full = { reason: 'gate_full', held: 1, units: 1, capacity: 1 }
+    expect(await explain(engine, ids['second keyed']!)).toMatchObject({
+      ...full,
+      ...{ limit: 'key', partition: 'a', holders: [ids['first keyed']] },
+      detail: `The concurrency key "a" lets 1 run at once and is full, held by ${ids['first keyed']}.`,
+    })
+    expect(await explain(engine, ids['second capped']!)).toMatchObject({
+      ...full,
+      ...{ limit: 'queue:capped', holders: [ids['first capped']] },
+      detail: `The queue "capped" lets 1 run at once and is full, held by ${ids['first capped']}.`,
+    })
+    expect(await explain(engine, ids['second heavy']!)).toMatchObject({
+      ...{ reason: 'gate_full', limit: 'ten', capacity: 10, held: 6, units: 6 },
+      detail: `The limit "ten" lets 10 run at once and has room for 4 more, of which this run takes 6, held by ${ids['first heavy']}.`,
+    })
+    expect(await explain(engine, ids.light)).toMatchObject({ reason: 'gate_full', held: 6, units: 1 })
+    expect((await explain(engine, ids.light))?.detail).toContain('who comes before it is let in first')
+  })
+
+  test('C187 C275 holders of other tenants are counted and not named', async () => {
+    const engine = await start({
+      frozen: false,
+      definitions: [job({ name: 'shared', input: z.string(), limits: [limit('shared', { concurrency: 2 })], run: () => null })],
+    })
+    await engine.tick()
+    const own = await engine.spawnId('shared', 'own')
+    await engine.spawn('shared', 'theirs', { tenant: 'other' })
+    const denied = await engine.spawnId('shared', 'denied')
+    for (let claims = 0; claims < 3; claims += 1) await claim(engine)
+    const explained = await explain(engine, denied)
+    expect(explained).toMatchObject({ reason: 'gate_full', held: 2, holders: [own] })
+    expect(Number.isInteger(explained?.since)).toBe(true)
+  })
+
   test('C187 C263 a gate is full of runs that keep their slots while they wait', async () => {
     const keeper = machine({
       name: 'keeper',

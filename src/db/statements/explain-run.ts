@@ -21,23 +21,26 @@ const pauses = (s: string) => `(
     SELECT jsonb_agg(jsonb_build_object('kind', p.kind, 'by', p.paused_by, 'since', ${epochMs('p.paused_at')}) ORDER BY p.kind DESC, p.tenant DESC) FROM ${s}.pauses p
     WHERE p.environment_id = r.environment_id AND p.tenant IN ('', l.tenant) AND (p.kind, p.name) IN (('queue', l.queue), ('definition', l.definition)))`
 
+/** A limit counts the runs of all tenants; those of others are not named. */
+const isOwn = (s: string) => `(SELECT o.tenant FROM ${s}.lanes o WHERE o.id = k.lane_id) = l.tenant`
+
 /** Holders are looked for among the runs in hand, and among those that keep a slot while they wait (`runs_held_gates_idx`). */
 const gate = (s: string) => `CASE WHEN r.blocked_on IS NOT NULL THEN (
     SELECT jsonb_build_object(
-      'held', coalesce(sum(c.held), 0), 'dueAt', min(${epochMs('c.due_at')}),
+      'held', coalesce(sum(c.held), 0), 'units', coalesce(r.gate_units[array_position(r.gates, r.blocked_on)], 1), 'dueAt', min(${epochMs('c.due_at')}),
       'capacity', (SELECT CASE WHEN count(*) = 0 THEN 1 ELSE min(p.concurrency) END FROM ${s}.limits p WHERE p.environment_id = r.environment_id AND p.name = split_part(r.blocked_on, E'\\x1f', 1)),
       'isRate', EXISTS (SELECT FROM ${s}.limits p WHERE p.environment_id = r.environment_id AND p.name = split_part(r.blocked_on, E'\\x1f', 1) AND p.burst IS NOT NULL),
       'holders', (
         SELECT coalesce(jsonb_agg(h.id), '[]') FROM (
           (SELECT k.id FROM (
             SELECT x.id, i.id AS claim_id FROM ${s}.claims i CROSS JOIN LATERAL unnest(i.run_ids) AS x(id) WHERE i.environment_id = r.environment_id LIMIT ${MAX_IN_HAND}
-          ) x CROSS JOIN LATERAL (SELECT y.id, y.gates, y.claimed_by FROM ${s}.runs y WHERE y.id = x.id OFFSET 0) k
-          WHERE k.claimed_by = x.claim_id AND r.blocked_on = ANY (k.gates) LIMIT ${MAX_NAMED})
+          ) x CROSS JOIN LATERAL (SELECT y.id, y.gates, y.claimed_by, y.lane_id FROM ${s}.runs y WHERE y.id = x.id OFFSET 0) k
+          WHERE ${isOwn(s)} AND k.claimed_by = x.claim_id AND r.blocked_on = ANY (k.gates) LIMIT ${MAX_NAMED})
           UNION ALL
           (SELECT k.id FROM (
-            SELECT y.id, y.held_gates FROM ${s}.runs y
+            SELECT y.id, y.held_gates, y.lane_id FROM ${s}.runs y
             WHERE y.environment_id = r.environment_id AND y.held_gates IS NOT NULL AND y.status <> 'running' AND y.finished_at IS NULL LIMIT ${MAX_IN_HAND}
-          ) k WHERE r.blocked_on = ANY (k.held_gates) LIMIT ${MAX_NAMED})
+          ) k WHERE ${isOwn(s)} AND r.blocked_on = ANY (k.held_gates) LIMIT ${MAX_NAMED})
           LIMIT ${MAX_NAMED}
         ) h))
     FROM ${s}.limit_counters c WHERE c.environment_id = r.environment_id AND c.gate = r.blocked_on) END`
