@@ -1,9 +1,9 @@
 /** What the API shows: instants as RFC 3339 with milliseconds, durations as text with a unit, absent things left out. */
 import { fromMs } from '../core/duration.ts'
-import { TICK_IS_STALE_MS } from '../core/explain.ts'
 import type { RunError } from '../core/outcome.ts'
+import type { Health, QueueStats, Stats } from '../core/statistics.ts'
 import { isTerminal } from '../core/status.ts'
-import type { ApiKeyRecord, HealthRecord, HistoryRecord, QueueRecord, RunRecord, StatsRecord } from '../core/store.ts'
+import type { ApiKeyRecord, HistoryRecord, RunRecord } from '../core/store.ts'
 import type { TickReport } from '../core/tick.ts'
 import { awaitedRunOf, eventOf, isTopic } from '../core/topics.ts'
 
@@ -129,13 +129,13 @@ export function toHistoryView(entry: HistoryRecord) {
   }
 }
 
-export function toQueueView(queue: QueueRecord, now: number, concurrency: number | undefined) {
-  const { name, paused, ready, delayed, waiting, running, blocked, held, due, oldestDueAt } = queue
+export function toQueueView(queue: QueueStats, now: number) {
+  const { name, paused, concurrency, depth, due, ready, delayed, blocked, held, running, waiting, oldestDueAt } = queue
   return {
     name,
     paused,
     concurrency,
-    depth: ready + delayed + blocked + held,
+    depth,
     due,
     ready,
     delayed,
@@ -152,21 +152,12 @@ function lateness(dueAt: number, now: number): string {
   return fromMs(Math.max(0, Math.round(now - dueAt)))
 }
 
-export function toStatsView(stats: StatsRecord, queues: readonly object[]) {
-  const { now, exact, byStatus } = stats
-  const total = Object.values(byStatus).reduce((sum, count) => sum + count, 0)
-  const due = stats.queues.reduce((sum, queue) => sum + queue.due, 0)
-  return { now: toInstantText(now), exact, total, due, byStatus, queues }
+export function toStatsView({ now, exact, total, due, byStatus, queues }: Stats) {
+  return { now: toInstantText(now), exact, total, due, byStatus, queues: queues.map((queue) => toQueueView(queue, now)) }
 }
 
-/** Something has been due for two minutes and no tick was noted in that time. Where nothing is due, no tick is missed. */
-function isTickStale({ now, lastTickAt, oldestDueAt }: HealthRecord): boolean {
-  if (oldestDueAt === null || now - oldestDueAt <= TICK_IS_STALE_MS) return false
-  return lastTickAt === null || now - lastTickAt > TICK_IS_STALE_MS
-}
-
-export function toHealthView(health: HealthRecord, version: string) {
-  const { now, schemaVersion, lastTickAt, lastTickSource, oldestDueAt } = health
+export function toHealthView(health: Health, version: string) {
+  const { now, schemaVersion, lastTickAt, lastTickSource, tickIsStale, oldestDueAt } = health
   return {
     status: 'ok',
     version,
@@ -174,7 +165,7 @@ export function toHealthView(health: HealthRecord, version: string) {
     now: toInstantText(now),
     lastTickAt: nullableInstant(lastTickAt),
     lastTickSource,
-    tickIsStale: isTickStale(health),
+    tickIsStale,
     oldestDueAt: nullableInstant(oldestDueAt),
     oldestDueAge: oldestDueAt === null ? null : lateness(oldestDueAt, now),
   }

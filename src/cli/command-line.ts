@@ -1,5 +1,6 @@
 import { VERSION } from '../hosts/version.ts'
 import { type Command, toCall, UsageError } from './command.ts'
+import { cancelCommand, retryCommand } from './commands/changes.ts'
 import { checkCommand } from './commands/check.ts'
 import { devCommand } from './commands/dev.ts'
 import { doctorCommand } from './commands/doctor.ts'
@@ -7,7 +8,8 @@ import { keysCommand } from './commands/keys.ts'
 import { migrateCommand } from './commands/migrate.ts'
 import { partitionsCommand } from './commands/partitions.ts'
 import { pauseCommand, resumeCommand } from './commands/pauses.ts'
-import { runsCommand, showCommand, signalCommand, spawnCommand } from './commands/runs.ts'
+import { emitCommand, runsCommand, showCommand, signalCommand, spawnCommand } from './commands/runs.ts'
+import { statsCommand } from './commands/stats.ts'
 import { type Terminal, toTable } from './terminal.ts'
 
 const COMMANDS: readonly Command[] = [
@@ -17,10 +19,14 @@ const COMMANDS: readonly Command[] = [
   keysCommand,
   spawnCommand,
   signalCommand,
+  emitCommand,
   runsCommand,
   showCommand,
+  cancelCommand,
+  retryCommand,
   pauseCommand,
   resumeCommand,
+  statsCommand,
   checkCommand,
   doctorCommand,
 ]

@@ -1,5 +1,6 @@
 import type { ExplainReason } from '../core/explain.ts'
 import type { BulkAnswer, BulkCall, RunPauseAnswer } from '../core/operating.ts'
+import type { Health, QueueStats, Stats } from '../core/statistics.ts'
 import { exchange, type HttpExchangeOptions } from './http-exchange.ts'
 
 /** How a queue or a definition stands after it was paused or resumed. */
@@ -22,6 +23,28 @@ export interface ExplanationView {
   readonly [member: string]: unknown
 }
 
+/** A queue of the statistics. Instants are RFC 3339, ages are durations. */
+export interface QueueView extends Omit<QueueStats, 'oldestDueAt' | 'concurrency'> {
+  readonly concurrency?: number
+  readonly oldestDueAt: string | null
+  readonly oldestDueAge: string | null
+}
+
+export interface StatsView extends Omit<Stats, 'now' | 'queues'> {
+  readonly now: string
+  readonly queues: readonly QueueView[]
+}
+
+export interface HealthView extends Pick<Health, 'schemaVersion' | 'lastTickSource' | 'tickIsStale'> {
+  readonly status: 'ok'
+  /** Of the package that serves the API. */
+  readonly version: string
+  readonly now: string
+  readonly lastTickAt: string | null
+  readonly oldestDueAt: string | null
+  readonly oldestDueAge: string | null
+}
+
 /** What operators do. Each is one request and idempotent; a key needs the scope `ops`, for runs `runs:write` does. */
 export interface OperationsClient {
   /** Nothing of the queue is claimed until it is resumed; what runs ends its step. */
@@ -36,11 +59,21 @@ export interface OperationsClient {
   changeMany(call: BulkCall): Promise<BulkAnswer>
   /** Why it is not moving. */
   explain(id: string): Promise<ExplanationView>
+  /** How much there is and how much is due, by status and by queue, of one snapshot; read at most once a minute. Needs `runs:read` or `ops`. */
+  stats(): Promise<StatsView>
+  /** The queues as they are now. Needs `runs:read` or `ops`. */
+  queues(): Promise<readonly QueueView[]>
+  /** When the last tick was and from where, and how long work has been due; read at most once in ten seconds. Needs no key. */
+  health(): Promise<HealthView>
 }
 
 export function createOperationsClient(over: HttpExchangeOptions): OperationsClient {
   const post = async <T>(path: string, asked: string): Promise<T> => {
     const { body } = await exchange(over, { method: 'POST', path, repeatable: true, asked })
+    return body as T
+  }
+  const get = async <T>(path: string, asked: string): Promise<T> => {
+    const { body } = await exchange(over, { method: 'GET', path, repeatable: true, asked })
     return body as T
   }
   const change = <T>(things: string, name: string, verb: 'pause' | 'resume') =>
@@ -65,11 +98,10 @@ export function createOperationsClient(over: HttpExchangeOptions): OperationsCli
       })
       return answer.body as BulkAnswer
     },
-    explain: async (id) => {
-      const path = `/v1/runs/${encodeURIComponent(id)}/explain`
-      const { body } = await exchange(over, { method: 'GET', path, repeatable: true, asked: `Explaining run ${id}` })
-      return body as ExplanationView
-    },
+    explain: (id) => get<ExplanationView>(`/v1/runs/${encodeURIComponent(id)}/explain`, `Explaining run ${id}`),
+    stats: () => get<StatsView>('/v1/stats', 'Reading statistics'),
+    queues: async () => (await get<{ readonly items: readonly QueueView[] }>('/v1/queues', 'Listing queues')).items,
+    health: () => get<HealthView>('/v1/healthz', 'Reading the health'),
   }
 }
 

@@ -19,4 +19,5 @@ export {
   type ListRunsOptions,
   type PawlTypes,
 } from './http-client.ts'
+export type { ExplanationView, HealthView, PauseView, QueueView, RunPauseView, StatsView } from './http-operations.ts'
 export type { RunResult } from './typed-calls.ts'

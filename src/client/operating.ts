@@ -4,6 +4,7 @@ import { type Explanation, explainRecord } from '../core/explain.ts'
 import { isUuid } from '../core/ids.ts'
 import { checkName } from '../core/names.ts'
 import type { LanePauseKind, OperatingCalls, OperatingStore, PauseAnswer, RunPauseAnswer } from '../core/operating.ts'
+import { type Health, type Stats, toHealth, toStats } from '../core/statistics.ts'
 import { changeMany } from './bulk.ts'
 import { explained, notFound, type Surroundings, tenantOf } from './surroundings.ts'
 
@@ -18,6 +19,8 @@ export function createOperatingCalls(around: Surroundings): OperatingCalls {
     resumeRun: (id, caller) => changeHold(around, 'resumeRun', id, caller),
     changeMany: (call, caller) => changeMany(around, call, caller),
     explain: (id, caller) => explain(around, id, caller),
+    stats: (caller) => stats(around, caller),
+    health: () => health(around),
   }
 }
 
@@ -67,4 +70,14 @@ async function explain(around: Surroundings, id: string, caller: Caller | undefi
   const record = await explained(around.store.explain(id, { tenant }), { asked: `Reading run ${id}`, writes: false })
   if (record === null) throw notFound(id)
   return explainRecord(record, around.registry)
+}
+
+async function stats(around: Surroundings, caller: Caller | undefined): Promise<Stats> {
+  const scope = caller?.tenant === undefined ? null : { tenant: tenantOf(around, caller) }
+  const record = await explained(around.store.stats(scope), { asked: 'Reading statistics', writes: false })
+  return toStats(record, around.registry.queues)
+}
+
+async function health({ store }: Surroundings): Promise<Health> {
+  return toHealth(await explained(store.health(), { asked: 'Reading the health', writes: false }))
 }

@@ -18,7 +18,7 @@ export interface CallDefaults {
 }
 
 export interface CreateCallsOptions {
-  readonly store: AdmissionStore & ReceiptStore & OperatingStore & Pick<ReadingStore, 'getRun'>
+  readonly store: AdmissionStore & ReceiptStore & OperatingStore & Pick<ReadingStore, 'getRun' | 'stats' | 'health'>
   readonly registry: Registry
   readonly defaults?: CallDefaults | undefined
   /** Called after a commit that may have made a run due: the moment to tick. Must not throw. */

@@ -301,6 +301,8 @@ function passOn(calls: () => Calls): OperatingCalls {
     resumeRun: async (id, caller) => calls().resumeRun(id, caller),
     changeMany: async (call, caller) => calls().changeMany(call, caller),
     explain: async (id, caller) => calls().explain(id, caller),
+    stats: async (caller) => calls().stats(caller),
+    health: async () => calls().health(),
   }
 }
 

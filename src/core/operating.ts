@@ -1,6 +1,7 @@
 /** What people and monitors ask of a running installation: the ports between `client/`, `api/` and `db/` for it. */
 import type { Caller } from './calls.ts'
 import type { ExplainRecord, Explanation } from './explain.ts'
+import type { Health, Stats } from './statistics.ts'
 import type { Status } from './status.ts'
 import type { ListRunsQuery, Scope } from './store.ts'
 
@@ -108,4 +109,8 @@ export interface OperatingCalls {
   changeMany(call: BulkCall, caller?: Caller): Promise<BulkAnswer>
   /** Why it is not moving: one exact reason, who or what is in the way, since when, and when it ends by itself. Throws not_found. */
   explain(id: string, caller?: Caller): Promise<Explanation>
+  /** How much there is and how much is due, by status and by queue, of one snapshot. A caller without a tenant is told of all of them. Not cached: each call is a request that counts. */
+  stats(caller?: Caller): Promise<Stats>
+  /** When the last tick was and from where, and how long work has been due. Throws schema_outdated, schema_newer. */
+  health(): Promise<Health>
 }

@@ -1,8 +1,10 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import * as z from 'zod'
+import { createCalls } from '../../src/client/calls.ts'
+import { createClient } from '../../src/client/http-client.ts'
 import { job } from '../../src/core/job.ts'
 import { moment, startEngine } from '../support/engine.ts'
-import { type ApiSubject, apiSubject, sendTo } from './subject.ts'
+import { type ApiSubject, apiSubject, ROOT_KEY, sendTo } from './subject.ts'
 
 interface Stats {
   readonly now: string
@@ -80,6 +82,35 @@ describe('operations', () => {
     await spawn('greet', { input: { name: 'you' } })
     engine.advance(121_000)
     expect(await health()).toMatchObject({ lastTickAt: tickedAt, tickIsStale: true })
+  })
+
+  test('C184 C188 the typed client and the calls in process tell the same; a tenant is told of its own', async () => {
+    const { engine } = subject
+    await spawn('greet', { input: { name: 'you' } })
+    await spawn('greet', { input: { name: 'you' }, delay: '1d' })
+    engine.advance(130_000)
+    // an API of its own: what it has read once is told for a minute
+    const app = subject.appWith({})
+    const client = createClient({
+      url: 'http://api.test',
+      key: ROOT_KEY,
+      fetch: async (url, init) => app.request(url.replace('http://api.test', ''), init),
+    })
+    const calls = createCalls({ store: engine.store, registry: engine.registry })
+    const overHttp = await client.stats()
+    const inProcess = await calls.stats()
+    expect(overHttp).toMatchObject({ exact: true, total: 2, due: 1, byStatus: { pending: 2 } })
+    expect(inProcess).toMatchObject({ exact: true, total: 2, due: 1, byStatus: overHttp.byStatus, now: engine.clock() })
+    expect(await client.queues()).toEqual(overHttp.queues)
+    const [ours, theirs] = [inProcess, overHttp].map(({ queues }) => queues.find(({ name }) => name === 'hellos'))
+    expect(theirs).toMatchObject({ depth: 2, due: 1, delayed: 1, paused: false, oldestDueAge: '130s' })
+    expect(ours).toMatchObject({ depth: 2, due: 1, delayed: 1, paused: false, oldestDueAt: engine.clock() - 130_000 })
+    expect(inProcess.queues.map(({ name }) => name)).toEqual(overHttp.queues.map(({ name }) => name))
+    expect(await calls.stats({ tenant: 'other' })).toMatchObject({ total: 0, due: 0 })
+    expect(await client.health()).toMatchObject({ status: 'ok', tickIsStale: true, lastTickAt: null, oldestDueAge: '130s' })
+    expect(await calls.health()).toMatchObject({ tickIsStale: true, lastTickAt: null, oldestDueAt: engine.clock() - 130_000 })
+    await engine.sql('UPDATE pawl.meta SET min_build = 1000 RETURNING 1')
+    await expect(calls.health()).rejects.toMatchObject({ code: 'schema_newer' })
   })
 })
 

@@ -16,6 +16,7 @@ const door = machine({
   name: 'door',
   state: z.object({ n: z.number() }),
   signals: { open: z.object({ by: z.string() }) },
+  events: { fire: z.object({ floor: z.number() }) },
   output: z.string(),
   key: ({ n }) => `door:${n}`,
   initial: 'shut',

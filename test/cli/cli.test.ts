@@ -196,6 +196,35 @@ describe('pawl against a server', () => {
     expect(await call('pause', 'queue', 'earth')).toMatchObject({ code: 1, err: expect.stringContaining('(not_found)') })
   })
 
+  test('C182 cancel and retry take one run, or all that match', async () => {
+    const later = async () => (await call('spawn', 'double', '{"n":1}', '--delay', '1h', '--queue', 'later')).out
+    const [one] = [await later(), await later(), await later()]
+    expect(await call('cancel', one!, '--reason', 'not needed')).toMatchObject({ code: 0, out: `run ${one}: cancelled` })
+    expect(await call('cancel', one!)).toMatchObject({ code: 0, out: `run ${one}: already cancelled` })
+    expect(await call('cancel', '--queue', 'later', '--status', 'pending')).toMatchObject({
+      code: 0,
+      out: '2 runs are cancelled, or asked to end',
+    })
+    expect(await call('retry', one!)).toMatchObject({ code: 0, out: `run ${one}: retried` })
+    expect(await call('retry', '--queue', 'later', '--status', 'cancelled')).toMatchObject({ code: 0, out: '2 runs are retried' })
+    for (const wrong of [[], [one!, '--queue', 'later'], ['--status', 'gone']])
+      expect(await call('cancel', ...wrong)).toMatchObject({ code: 2, out: '' })
+    expect(await call('retry', crypto.randomUUID())).toMatchObject({ code: 1, err: expect.stringContaining('(not_found)') })
+  })
+
+  test('emit says whether the event is new; stats how much there is, and when the last tick was', async () => {
+    expect(await call('emit', 'fire', '{"floor":3}')).toMatchObject({ code: 0, out: 'event fire is emitted' })
+    expect((await call('emit', 'fire', '{"floor":4}')).out).toBe('event fire was there before, and is as it was')
+    await call('spawn', 'double', '{"n":1}', '--delay', '1h', '--queue', 'counted')
+    const { code, out } = await call('stats')
+    expect(code).toBe(0)
+    expect(out).toMatch(/^QUEUE +DUE +READY/)
+    expect(out).toMatch(/\ncounted +0 +0 +1 +0 +0 +0 +0/)
+    expect(out).toMatch(/\n\d+ runs: \d+ pending/)
+    expect(out).toMatch(/last tick: /)
+    expect(JSON.parse((await call('stats', '--json')).out)).toMatchObject({ exact: true, health: { status: 'ok' } })
+  })
+
   test('doctor finds nothing wrong here, and says what is wrong elsewhere; without a place to look at it finds nothing well', async () => {
     expect(await run(['doctor'])).toMatchObject({ code: 2, out: '', err: expect.stringContaining('nothing to look at') })
     const well = await run(['doctor', '--url', fresh.connectionString, '--api', host.url])

@@ -1,7 +1,7 @@
 import type { Context } from 'hono'
-import { BUILD, SCHEMA_VERSION } from '../../core/build.ts'
 import { PawlError } from '../../core/errors.ts'
-import type { HealthRecord, QueueRecord, Scope, StatsRecord } from '../../core/store.ts'
+import { toHealth, toStats } from '../../core/statistics.ts'
+import type { HealthRecord, Scope, StatsRecord } from '../../core/store.ts'
 import { nowOf } from '../access.ts'
 import type { Access, ApiContext, ApiRequest } from '../api-context.ts'
 import { readBody } from '../body.ts'
@@ -51,39 +51,18 @@ async function readStats({ http, api, access }: ApiRequest, cache: TimedCache<St
   const load = () => api.store.stats(scope)
   // in development nobody pays for a database that stays awake
   const stats = await (api.access.open ? load() : cache.get(JSON.stringify(scope), nowOf(api), load))
-  return json(200, toStatsView(stats, queuesOf(stats, api)))
+  return json(200, toStatsView(toStats(stats, api.registry.queues)))
 }
 
 async function listQueues({ http, api, access }: ApiRequest): Promise<Response> {
   refuseQuery(http)
-  return json(200, { items: queuesOf(await api.store.stats(scopeOf(access)), api), nextCursor: null })
-}
-
-/** Queues of the database, and those of the code that are still empty. */
-function queuesOf({ queues, now }: StatsRecord, { registry }: ApiContext): readonly object[] {
-  const known = new Set(queues.map(({ name }) => name))
-  const empty = [...registry.queues.keys()].filter((name) => !known.has(name)).map(toEmptyQueue)
-  return [...queues, ...empty]
-    .sort((left, right) => (left.name < right.name ? -1 : 1))
-    .map((queue) => toQueueView(queue, now, registry.queues.get(queue.name)?.concurrency))
-}
-
-function toEmptyQueue(name: string): QueueRecord {
-  return { name, paused: false, ready: 0, delayed: 0, waiting: 0, running: 0, blocked: 0, held: 0, due: 0, oldestDueAt: null }
+  const { queues, now } = toStats(await api.store.stats(scopeOf(access)), api.registry.queues)
+  return json(200, { items: queues.map((queue) => toQueueView(queue, now)), nextCursor: null })
 }
 
 async function readHealth(http: Context, api: ApiContext, cache: TimedCache<HealthRecord>): Promise<Response> {
   refuseQuery(http)
   const load = () => api.store.health()
   const health = await (api.access.open ? load() : cache.get('', nowOf(api), load))
-  if (health.schemaVersion < SCHEMA_VERSION) {
-    throw new PawlError(
-      'schema_outdated',
-      `The schema has version ${health.schemaVersion}, this build needs ${SCHEMA_VERSION}: migrate.`,
-    )
-  }
-  if (health.minBuild > BUILD) {
-    throw new PawlError('schema_newer', `The schema needs build ${health.minBuild}, this is ${BUILD}: deploy a newer one.`)
-  }
-  return json(200, toHealthView(health, api.build.version))
+  return json(200, toHealthView(toHealth(health), api.build.version))
 }

@@ -4,7 +4,7 @@ import { type Command, type CommandCall, required, toJson, toNumber, UsageError 
 import { toTable } from '../terminal.ts'
 import { API_OPTIONS, apiClient } from '../with-api.ts'
 
-const JSON_OPTION = { json: { kind: 'flag', does: 'print JSON, a line per item' } } as const
+export const JSON_OPTION = { json: { kind: 'flag', does: 'print JSON, a line per item' } } as const
 
 export const spawnCommand: Command = {
   name: 'spawn',
@@ -83,30 +83,64 @@ type SendSignal = (
   options: { readonly idempotencyKey: string | undefined },
 ) => ReturnType<HttpClient<PawlTypes>['signal']>
 
+export const emitCommand: Command = {
+  name: 'emit',
+  takes: '<event> [<payload as JSON>]',
+  arguments: 2,
+  does: 'broadcasts an event, once for its name, to all that wait for it and those that will',
+  options: {
+    ...API_OPTIONS,
+    retention: { kind: 'text', does: 'how long it is kept for late joiners, such as 7d' },
+    'idempotency-key': { kind: 'text', does: 'the same event under the same key is emitted once' },
+  },
+  run: async (call) => {
+    const name = required(call, 0, 'event')
+    const options = { retention: call.text('retention'), idempotencyKey: call.text('idempotency-key') }
+    // as with signals
+    const send = apiClient(call).emit as unknown as EmitEvent
+    const { created } = await send(name, toJson(call.positionals[1], 'payload'), options)
+    call.terminal.print(created ? `event ${name} is emitted` : `event ${name} was there before, and is as it was`)
+    return 0
+  },
+}
+
+type EmitEvent = (name: string, payload: unknown, options: object) => ReturnType<HttpClient<PawlTypes>['emit']>
+
+/** Which runs, of those that match all that is given. */
+export const FILTER_OPTIONS = {
+  status: { kind: 'text', does: `some of ${STATUSES.join(',')}` },
+  definition: { kind: 'text', does: 'only its runs' },
+  queue: { kind: 'text', does: 'only runs of this queue' },
+  key: { kind: 'text', does: 'only runs with this key' },
+  tag: { kind: 'text', does: 'only runs with this tag' },
+  parent: { kind: 'text', does: 'only children of this run' },
+} as const
+
+export function toFilter({ text }: CommandCall) {
+  return {
+    status: toStatuses(text('status')),
+    definition: text('definition'),
+    queue: text('queue'),
+    key: text('key'),
+    tag: text('tag'),
+    parent: text('parent'),
+  }
+}
+
 export const runsCommand: Command = {
   name: 'runs',
   does: 'lists runs, the newest first',
   options: {
     ...API_OPTIONS,
     ...JSON_OPTION,
-    status: { kind: 'text', does: `some of ${STATUSES.join(',')}` },
-    definition: { kind: 'text', does: 'only its runs' },
-    queue: { kind: 'text', does: 'only runs of this queue' },
-    key: { kind: 'text', does: 'only runs with this key' },
-    tag: { kind: 'text', does: 'only runs with this tag' },
-    parent: { kind: 'text', does: 'only children of this run' },
+    ...FILTER_OPTIONS,
     limit: { kind: 'text', does: 'Default 50, at most 500' },
     cursor: { kind: 'text', does: 'to go on after an earlier list' },
   },
   run: async (call) => {
     const { terminal, text } = call
     const { items, nextCursor } = await apiClient(call).list({
-      status: toStatuses(text('status')),
-      definition: text('definition'),
-      queue: text('queue'),
-      key: text('key'),
-      tag: text('tag'),
-      parent: text('parent'),
+      ...toFilter(call),
       limit: toNumber(text('limit'), '--limit'),
       cursor: text('cursor'),
     })
