@@ -94,6 +94,7 @@ export interface QueueRecord {
   readonly held: number
   /** What a tick could claim now: nothing of the future, nothing that is paused, held or blocked. */
   readonly due: number
+  /** Since when the oldest of these is due; null where none is. */
   readonly oldestDueAt: number | null
 }
 

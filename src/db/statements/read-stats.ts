@@ -61,7 +61,8 @@ share AS (SELECT greatest(${MIN_COUNTED_PER_LANE}, ${MAX_COUNTED} / greatest((SE
 ${firstInLine(s)},
 oldest AS (SELECT g.id, min(g.available_at) AS due_at FROM first_in_line g GROUP BY g.id),
 delayed AS (
-  SELECT t.lane_id, count(*)::int AS visited, (count(*) FILTER (WHERE t.status = 'pending'))::int AS n, (count(*) FILTER (WHERE t.timer_at <= (SELECT at FROM clock) AND t.hold IS NULL))::int AS due
+  SELECT t.lane_id, count(*)::int AS visited, (count(*) FILTER (WHERE t.status = 'pending'))::int AS n, (count(*) FILTER (WHERE t.timer_at <= (SELECT at FROM clock) AND t.hold IS NULL))::int AS due,
+    min(t.timer_at) FILTER (WHERE t.timer_at <= (SELECT at FROM clock) AND t.hold IS NULL) AS due_at
   FROM (SELECT r.lane_id, r.status, r.timer_at, r.hold FROM ${s}.runs r
     WHERE r.environment_id = (SELECT id FROM environment) AND r.timer_at IS NOT NULL ORDER BY r.timer_at LIMIT ${MAX_VISITED}) t
   GROUP BY t.lane_id
@@ -97,7 +98,7 @@ running AS (
   WHERE r.status = 'running' GROUP BY r.lane_id
 ),
 counts AS (
-  SELECT l.queue, l.paused, o.due_at,
+  SELECT l.queue, l.paused, least(o.due_at, d.due_at) AS due_at,
     ${countedReady(s, 'l.id')} + ${countedReady(s, '-l.id')} AS ready,
     coalesce(h.n, 0) AS held,
     coalesce(d.n, 0) AS delayed, coalesce(d.due, 0) AS due_timers, coalesce(b.n, 0) AS blocked, coalesce(g.n, 0) AS running,
@@ -115,7 +116,7 @@ counts AS (
   LEFT JOIN running g ON g.lane_id = l.id
 ),
 by_queue AS (
-  SELECT c.queue, min(c.due_at) AS due_at, sum(c.ready)::int AS ready, sum(c.held)::int AS held, (sum(c.ready + c.due_timers) FILTER (WHERE NOT c.paused))::int AS due,
+  SELECT c.queue, min(c.due_at) FILTER (WHERE NOT c.paused) AS due_at, sum(c.ready)::int AS ready, sum(c.held)::int AS held, (sum(c.ready + c.due_timers) FILTER (WHERE NOT c.paused))::int AS due,
     sum(c.delayed)::int AS delayed, sum(c.blocked)::int AS blocked,
     sum(c.running)::int AS running, sum(c.waiting)::int AS waiting, sum(c.failed)::int AS failed, sum(c.cancelled)::int AS cancelled,
     sum(c.discarded)::int AS discarded, sum(c.uncertain)::int AS uncertain,
