@@ -1,9 +1,11 @@
 import { expect, test } from 'vitest'
 import * as z from 'zod'
+import { type Database, DatabaseError } from '../../src/core/database.ts'
+import { job } from '../../src/core/job.ts'
 import { limit } from '../../src/core/limit.ts'
 import { machine } from '../../src/core/machine.ts'
 import { forEachVersion } from '../support/database.ts'
-import { sharedEngines, type TestEngine } from '../support/engine.ts'
+import { around, sharedEngines, type TestEngine } from '../support/engine.ts'
 import { holdRowLock, untilBlocked } from '../support/races.ts'
 import { claim, finishes, flush } from '../traps/outcomes.ts'
 
@@ -38,8 +40,105 @@ const lettered = machine({
 const counter = (engine: TestEngine) =>
   engine.sql(`SELECT json_build_array(c.held, floor(c.available)) FROM pawl.limit_counters c WHERE c.gate LIKE 'both\u001f%'`)
 
+const one = limit('one', { concurrency: 1 })
+const LINKS = 4
+/** From its first step on, nobody else may be inside: it keeps its slot over steps that follow at once, pauses and waits. */
+const inside = new Set<string>()
+let overlaps = 0
+const linked = machine({
+  name: 'linked',
+  state: z.object({ left: z.number() }),
+  output: z.number(),
+  signals: { never: z.null() },
+  limits: [one],
+  initial: 'link',
+  steps: {
+    link: async ({ run: { id }, state: { left }, next, waitFor, done }) => {
+      inside.add(id)
+      if (inside.size > 1) overlaps += 1
+      // others have their turn while it is in hand
+      await new Promise((resolve) => setImmediate(resolve))
+      const go = { limits: 'keep', state: { left: left - 1 } } as const
+      if (left === 1) return next('link', go)
+      if (left === 2) return next('link', { ...go, delay: '1s' })
+      if (left > 2) return waitFor('never', { ...go, goto: 'link', timeout: '1s' })
+      inside.delete(id)
+      return done(left)
+    },
+  },
+})
+
+const tripled = job({ name: 'tripled', input: z.unknown(), limits: [limit('three', { concurrency: 3 })], run: () => null })
+const keyed = machine({
+  name: 'keyed',
+  input: z.object({ key: z.string(), limits: z.enum(['keep', 'release']).optional() }),
+  state: z.object({}),
+  initialState: () => ({}),
+  concurrencyKey: ({ key }) => key,
+  initial: 'first',
+  steps: {
+    first: ({ next, input: { limits } }) => (limits ? next('second', { delay: '1 hour', limits }) : next('second')),
+    second: ({ done }) => done(undefined),
+  },
+})
+
 forEachVersion('slots that are kept', (version) => {
   const { start } = sharedEngines(version)
+
+  test('C160 a slot is given back once, though the reply to its flush is lost and it is sent again, beside others that are held', async () => {
+    let losing = 0
+    const wrap = (database: Database): Database =>
+      around(database, async (_, send) => {
+        const replies = await send()
+        if (losing-- > 0) throw new DatabaseError('The reply was lost.', { fate: 'lost' })
+        return replies
+      })
+    const engine = await start({ definitions: [tripled], version, frozen: true, wrap })
+    await engine.tick()
+    await engine.spawnMany('tripled', Array(5).fill({}))
+    const [first, ...others] = await claim(engine)
+    losing = 1
+    expect((await flush(engine, [finishes(first!)])).outcomes).toMatchObject([{ kind: 'applied' }])
+    const held = `SELECT c.held FROM pawl.limit_counters c JOIN pawl.environments e ON e.id = c.environment_id WHERE e.name = $1`
+    expect([others.length, await engine.sql(held, [engine.environment])]).toEqual([2, [2]])
+    expect([(await claim(engine)).length, (await claim(engine)).length]).toEqual([1, 0])
+  })
+
+  test('C161 a concurrency key that is released mid-flow admits another at once, one that is kept admits nobody, and it is taken again by none', async () => {
+    const engine = await start({ definitions: [keyed], version, frozen: true })
+    const released = await engine.spawnId('keyed', { key: 'a', limits: 'release' })
+    const kept = await engine.spawnId('keyed', { key: 'b', limits: 'keep' })
+    await engine.tick()
+    const [after, behind] = [await engine.spawnId('keyed', { key: 'a' }), await engine.spawnId('keyed', { key: 'b' })]
+    expect(await engine.tick()).toMatchObject({ completed: 1 })
+    expect([(await engine.run(after)).status, (await engine.run(behind)).status]).toEqual(['completed', 'pending'])
+    // what has released its key runs beside the next one that has it
+    const holder = await engine.spawnId('keyed', { key: 'a' })
+    const [held] = await claim(engine)
+    expect(held?.id).toBe(holder)
+    engine.advance(3_600_000)
+    expect((await claim(engine)).map(({ id }) => id).sort()).toEqual([released, kept].sort())
+  })
+
+  test('C160 C161 chains that keep their slot, under a limit of one and eight claimers, never overlap, all end, and it is free then', async () => {
+    const first = await start({ definitions: [linked], version, frozen: true, connections: 2 })
+    const others = await Promise.all(
+      Array.from({ length: 7 }, () => start({ definitions: [linked], version, frozen: true, connections: 2, beside: first })),
+    )
+    const engines = [first, ...others]
+    await first.tick()
+    const ids = await first.spawnMany('linked', Array(8).fill({ left: LINKS }))
+    overlaps = 0
+    let completed = 0
+    for (let rounds = 0; completed < ids.length && rounds < 60; rounds += 1) {
+      const reports = await Promise.all(engines.map((engine) => engine.tick()))
+      completed += reports.reduce((sum, report) => sum + report.completed, 0)
+      for (const engine of engines) engine.advance(1_000)
+    }
+    expect({ completed, overlaps, inside: inside.size }).toEqual({ completed: ids.length, overlaps: 0, inside: 0 })
+    const held = `SELECT c.held FROM pawl.limit_counters c JOIN pawl.environments e ON e.id = c.environment_id WHERE e.name = $1`
+    expect(await first.sql(held, [first.environment])).toEqual([0])
+  })
 
   test('C160 one outlasts a claim that is given back unstarted, which gives back no token that it did not take', async () => {
     const engine = await start({ definitions: [keeper], version, frozen: true })
