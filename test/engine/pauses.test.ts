@@ -52,7 +52,12 @@ describe('a pause', () => {
   const start = (options = {}) => engines.start({ definitions, frozen: true, ...options })
 
   test('C180 of a queue: it claims nothing, what is spawned into it waits too, and resumed it goes on in order', async () => {
-    const engine = await start()
+    const order: number[] = []
+    const noted = [mail, mails2, other].map(({ name, version }) => {
+      const queue = name === 'mail' ? 'mails' : 'others'
+      return job({ name, version, queue, input: z.number(), run: ({ input }) => order.push(input) })
+    })
+    const engine = await start({ definitions: noted, budget: { batch: 1, concurrency: 1 } })
     const ids = [...(await engine.spawnMany('mail', [1, 2]))]
     const paused = await engine.store.pause(pauseOf('queue', 'mails'))
     expect(paused).toEqual({ did: 'paused', paused: true, by: 'ops@example.org', since: engine.clock() })
@@ -64,6 +69,7 @@ describe('a pause', () => {
     expect(await Promise.all(ids.map((id) => statusOf(engine, id)))).toEqual(Array(4).fill('pending'))
     expect(await engine.store.resume(pauseOf('queue', 'mails'))).toEqual({ did: 'resumed', paused: false, by: null, since: null })
     expect((await engine.tick()).completed).toBe(4)
+    expect(order).toEqual([5, 1, 2, 3, 4])
   })
 
   test('C180 says what it did, again and again, and refuses names that nobody knows', async () => {
@@ -294,6 +300,34 @@ describe('a run that is paused', () => {
     await engine.store.resumeRun(id, scope)
     await engine.tick()
     expect(await engine.run(id)).toMatchObject({ status: 'completed', result: 2, hold: null })
+  })
+
+  test('C181 resumed while it still runs, or still waits, it is claimed by nobody else and goes on as if nothing had been', async () => {
+    const patient = machine({
+      name: 'patient',
+      state: z.object({}),
+      output: z.string(),
+      signals: { go: z.object({}) },
+      initial: 'wait',
+      steps: { wait: ({ waitFor }) => waitFor('go', { goto: 'end' }), end: ({ done }) => done('end') },
+    })
+    const engine = await start({ definitions: [...definitions, patient] })
+    const waiting = await engine.spawnId('patient', {})
+    await engine.tick()
+    const running = await engine.spawnId('mail', 1)
+    const [run] = await claim(engine)
+    for (const id of [waiting, running]) {
+      expect(await engine.store.pauseRun(id, scope)).toMatchObject({ did: 'paused' })
+      expect(await engine.store.resumeRun(id, scope)).toMatchObject({ did: 'resumed' })
+    }
+    expect(await claim(engine)).toEqual([])
+    // left in the window, each tick would look at them and say that there is more
+    expect(await engine.sql('SELECT run_id FROM pawl.ready WHERE run_id = ANY ($1)', [[waiting, running]])).toEqual([])
+    expect([await statusOf(engine, waiting), await statusOf(engine, running)]).toEqual(['waiting', 'running'])
+    expect((await flush(engine, [finishes(run as ClaimedRun)])).outcomes).toMatchObject([{ kind: 'applied' }])
+    await engine.signal({ id: waiting }, 'go', {})
+    expect((await engine.tick()).completed).toBe(1)
+    expect((await engine.run(waiting)).result).toBe('end')
   })
 
   test('C181 between attempts and while it is delayed: its time goes on, and resumed it keeps to it', async () => {
