@@ -77,7 +77,7 @@ describe('GET /v1/runs/{id}/explain', () => {
     expect(await explain(paused)).toMatchObject({
       reason: 'no_tick',
       lastTickAt: textOf(now),
-      source: 'cron',
+      source: 'api',
       since: textOf(now),
     })
     await engine.sql(`UPDATE pawl.lanes SET version = 7 WHERE definition = 'plain'`)
