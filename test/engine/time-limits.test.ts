@@ -148,26 +148,38 @@ describe('time limits', () => {
   test('C172 a handler that is told to come back at an instant does, and no attempt is burned', async () => {
     let resetAt: Date | undefined
     const attempts: number[] = []
+    const keys: string[] = []
     const limited = job({
       name: 'limited',
       retry: { maxAttempts: 1 },
-      run: ({ attempt, snooze }) => {
+      run: ({ attempt, idempotencyKey, snooze }) => {
         attempts.push(attempt)
+        keys.push(idempotencyKey)
         // as 429 says it
         return resetAt === undefined ? 'sent' : snooze({ until: resetAt })
       },
     })
     const engine = await start({ definitions: [limited], frozen: true })
     const id = await engine.spawnId('limited')
-    resetAt = new Date(engine.clock() + 90_000)
-    await engine.tick()
-    expect(await engine.run(id)).toMatchObject({ status: 'pending', attempt: 0, availableAt: resetAt.getTime(), snoozes: 1 })
+    for (let snoozes = 1; snoozes <= 2; snoozes += 1) {
+      resetAt = new Date(engine.clock() + 90_000)
+      const until = resetAt.getTime()
+      expect(await engine.tick()).toMatchObject({ claimed: 1, nextDueAt: until })
+      expect(await engine.run(id)).toMatchObject({ status: 'pending', attempt: 0, availableAt: until, snoozes, error: null })
+      engine.advance(89_999)
+      expect(await engine.tick()).toMatchObject({ claimed: 0, nextDueAt: until })
+      engine.advance(1)
+    }
     resetAt = undefined
-    engine.advance(89_999)
-    expect((await engine.tick()).claimed).toBe(0)
-    engine.advance(1)
     await engine.tick()
     expect(await engine.run(id)).toMatchObject({ status: 'completed', attempt: 1, result: 'sent' })
-    expect(attempts).toEqual([1, 1])
+    // the one attempt that it has, under the one key of its visit
+    expect(attempts).toEqual([1, 1, 1])
+    expect(new Set(keys).size).toBe(1)
+    expect((await engine.history(id)).map(({ outcome, attempt }) => [outcome, attempt])).toEqual([
+      ['snooze', 1],
+      ['snooze', 1],
+      ['done', 1],
+    ])
   })
 })
