@@ -207,4 +207,45 @@ forEachVersion('joins', (version) => {
     await engine.tick()
     expect((await engine.run(id)).result).toEqual(['completed'])
   })
+
+  test('C269 C151 at its deadline the parent goes on with partial results, and stragglers that are to be cancelled are', async () => {
+    const parts = [{ after: 1 }, { after: 7 }, { after: 8 }]
+    const { engine, id, minute, result } = await play({ parts, deadline: 180_000, cancels: true })
+    expect({ minute, result }).toEqual({ minute: 3, result: { timedOut: true, parts: ['1', 'pending', 'pending'] } })
+    const before = await engine.run(id)
+    await engine.tick()
+    engine.advance(600_000)
+    expect(await engine.tick()).toMatchObject({ claimed: 0 })
+    const ended = 'SELECT status::text FROM pawl.runs WHERE parent_id = $1 ORDER BY child_index'
+    expect(await engine.sql(ended, [id])).toEqual(['completed', 'cancelled', 'cancelled'])
+    expect(await engine.run(id)).toEqual(before)
+  })
+
+  test('C269 a straggler that ends while its parent waits in another join does not count there', async () => {
+    const onwards = machine({
+      name: 'onwards',
+      state: z.object({}),
+      output: z.array(z.string()),
+      initial: 'first',
+      steps: {
+        first: ({ join }) =>
+          join([part.with({ after: 0 }), part.with({ after: 1 }, { delay: '1m' })], { goto: 'second', need: 'any' }),
+        second: ({ join }) => join([part.with({ after: 2 }, { delay: '2m' })], { goto: 'end' }),
+        end: ({ children, done }) => done(children(part).map((child) => child.status)),
+      },
+    })
+    const engine = await start({ definitions: [onwards, part], frozen: true })
+    const id = await engine.spawnId('onwards', {})
+    await engine.tick()
+    await engine.tick()
+    const before = await engine.run(id)
+    expect(before).toMatchObject({ status: 'waiting', step: 'end' })
+    engine.advance(60_000)
+    expect(await engine.tick()).toMatchObject({ completed: 1 })
+    expect(await engine.run(id)).toEqual(before)
+    engine.advance(60_000)
+    await engine.tick()
+    await engine.tick()
+    expect(await engine.run(id)).toMatchObject({ status: 'completed', result: ['completed'] })
+  })
 })

@@ -8,14 +8,44 @@ import { sharedEngines } from '../support/engine.ts'
 import { claim, fails, finishes, flush, retries, waits } from '../traps/outcomes.ts'
 
 const two = limit('two', { concurrency: 2 })
+const hourly = limit('hourly', { rate: { count: 1, per: '1 hour' } })
 const definitions = [
   job({ name: 'free', input: z.number(), queue: 'free', run: () => 'ran' }),
   job({ name: 'gated', input: z.number(), queue: 'gated', limits: [two], run: () => 'ran' }),
+  job({ name: 'hourly', input: z.number(), queue: 'hourly', limits: [hourly], run: () => 'ran' }),
 ]
 const RUNS = 120
 
 forEachVersion('statistics', (version) => {
   const { start } = sharedEngines(version)
+
+  test('C185 due is what can be claimed now: nothing in hand, blocked, short of a token, delayed, held, waiting or ended', async () => {
+    const engine = await start({ definitions, version, frozen: true })
+    await engine.tick()
+    const due = async () => {
+      const { queues } = await engine.store.stats(null)
+      return Object.fromEntries(queues.map(({ name, due, oldestDueAt }) => [name, [due, oldestDueAt]]))
+    }
+    const began = engine.clock()
+    await engine.spawnMany('gated', Array(5).fill(0))
+    await engine.spawnMany('hourly', Array(3).fill(0))
+    expect(await due()).toEqual({ gated: [5, began], hourly: [3, began] })
+    const inHand = [...(await claim(engine)), ...(await claim(engine))]
+    expect(inHand).toHaveLength(3)
+    expect(await due()).toEqual({ gated: [0, null], hourly: [0, null] })
+    await flush(
+      engine,
+      inHand.map((run, n) => (n === 0 ? waits(run, ['go']) : finishes(run))),
+    )
+    // those two that the limit has room for now
+    expect((await due()).gated).toEqual([2, began])
+    await engine.spawn('free', 0, { delay: '1h' })
+    const paused = await engine.spawnId('free', 0)
+    await engine.store.pauseRun(paused, { tenant: 'default', by: null })
+    expect((await due()).free).toEqual([0, null])
+    engine.advance(3_600_000)
+    expect(await due()).toMatchObject({ free: [1, began + 3_600_000] })
+  })
 
   test('C184 while eight claimers move runs from state to state, every look adds up to what there is, and each run is counted once', async () => {
     const engine = await start({ definitions, version, frozen: true, connections: 16 })
