@@ -113,6 +113,8 @@ export interface HealthRecord {
   readonly lastTickAt: number | null
   readonly lastTickSource: string | null
   readonly oldestDueAt: number | null
+  /** The oldest slot of a schedule that is due and has not been fired. */
+  readonly oldestSlotAt: number | null
 }
 
 export interface ApiKeyRecord extends Scope {

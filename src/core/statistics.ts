@@ -59,8 +59,8 @@ export function toHealth(record: HealthRecord): Health {
   return { now, schemaVersion, lastTickAt, lastTickSource, oldestDueAt, tickIsStale: isTickStale(record) }
 }
 
-/** Where nothing is due, no tick is missed. */
-function isTickStale({ now, lastTickAt, oldestDueAt }: HealthRecord): boolean {
-  if (oldestDueAt === null || now - oldestDueAt <= TICK_IS_STALE_MS) return false
+/** Where nothing is due, neither a run nor a schedule, no tick is missed. */
+function isTickStale({ now, lastTickAt, oldestDueAt, oldestSlotAt }: HealthRecord): boolean {
+  if (now - Math.min(oldestDueAt ?? now, oldestSlotAt ?? now) <= TICK_IS_STALE_MS) return false
   return lastTickAt === null || now - lastTickAt > TICK_IS_STALE_MS
 }

@@ -220,6 +220,7 @@ function toHealth(row: Row): HealthRecord {
     lastTickAt: row.last_tick_at as number | null,
     lastTickSource: row.last_tick_source as string | null,
     oldestDueAt: row.oldest_due_at as number | null,
+    oldestSlotAt: row.oldest_slot_at as number | null,
   }
 }
 

@@ -3,6 +3,8 @@ import * as z from 'zod'
 import { createCalls } from '../../src/client/calls.ts'
 import { createClient } from '../../src/client/http-client.ts'
 import { job } from '../../src/core/job.ts'
+import { limit } from '../../src/core/limit.ts'
+import { cron } from '../../src/core/trigger.ts'
 import { moment, startEngine } from '../support/engine.ts'
 import { type ApiSubject, apiSubject, ROOT_KEY, sendTo } from './subject.ts'
 
@@ -115,6 +117,37 @@ describe('operations', () => {
     expect(await calls.health()).toMatchObject({ tickIsStale: true, lastTickAt: null, oldestDueAt: engine.clock() - 130_000 })
     await engine.sql('UPDATE pawl.meta SET min_build = 1000 RETURNING 1')
     await expect(calls.health()).rejects.toMatchObject({ code: 'schema_newer' })
+  })
+})
+
+describe('health', () => {
+  test('C188 C264 flags a tick that is missed by those who wait for tokens, and by a schedule', async () => {
+    const slow = job({
+      name: 'slow',
+      input: z.number(),
+      limits: [limit('slow', { rate: { count: 1, per: '1m' } })],
+      run: () => null,
+    })
+    const daily = job({ name: 'daily', triggers: [cron('0 3 * * *', { name: 'daily' })], run: () => null })
+    for (const [definition, untilDueMs] of [
+      [slow, 60_000],
+      [daily, 86_400_000],
+    ] as const) {
+      const subject = await apiSubject(18, { definitions: [definition], frozen: true })
+      const { engine } = subject
+      const health = async () => (await sendTo(subject.appWith({}), 'GET', '/healthz', { key: null })).body
+      await engine.tick()
+      engine.advance(61_000)
+      if (definition === slow) await engine.spawnMany('slow', [1, 2])
+      await engine.tick()
+      expect(await health()).toMatchObject({ tickIsStale: false, lastTickSource: 'test', oldestDueAt: null })
+      engine.advance(untilDueMs)
+      engine.advance(121_000)
+      expect((await health()).tickIsStale).toBe(true)
+      await engine.tick()
+      expect(await health()).toMatchObject({ tickIsStale: false, oldestDueAt: null })
+      await subject.close()
+    }
   })
 })
 

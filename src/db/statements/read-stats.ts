@@ -152,7 +152,7 @@ ORDER BY n.name
 
 /**
  * Which schema this is, when it was last ticked, and the oldest thing that is due and not yet taken: in the window of an open lane,
- * a timer or a lease that has run out.
+ * a timer or a lease that has run out, tokens for somebody who waits for them. Beside it the oldest slot of a schedule that has not been fired.
  */
 export const readHealth = defineStatement<{ readonly now: string | null; readonly environment: string }>(
   'read_health',
@@ -165,12 +165,25 @@ timer AS (
   SELECT r.timer_at AS at FROM ${s}.runs r
   WHERE r.environment_id = (SELECT id FROM environment) AND r.timer_at IS NOT NULL ORDER BY r.timer_at LIMIT 1
 ),
-lease AS (SELECT c.lease_until AS at FROM ${s}.claims c WHERE c.environment_id = (SELECT id FROM environment) ORDER BY c.lease_until LIMIT 1)
+lease AS (SELECT c.lease_until AS at FROM ${s}.claims c WHERE c.environment_id = (SELECT id FROM environment) ORDER BY c.lease_until LIMIT 1),
+gate AS (
+  SELECT g.due_at AS at
+  FROM (SELECT c.gate, c.due_at FROM ${s}.limit_counters c
+    WHERE c.environment_id = (SELECT id FROM environment) AND c.due_at IS NOT NULL ORDER BY c.due_at LIMIT ${MAX_GATES}) g
+  CROSS JOIN LATERAL (SELECT FROM ${s}.runs r WHERE r.blocked_on IS NOT NULL AND r.blocked_on = g.gate LIMIT 1) waits
+  ORDER BY g.due_at LIMIT 1
+),
+slot AS (
+  SELECT c.next_at AS at FROM ${s}.schedules c
+  WHERE c.environment_id = (SELECT id FROM environment) AND c.enabled AND c.next_at IS NOT NULL ORDER BY c.next_at LIMIT 1
+)
 SELECT ${epochMs('clock.at')} AS now, m.schema_version, m.min_build, ${epochMs('e.last_tick_at')} AS last_tick_at, e.last_tick_source,
   ${epochMs(`least(
     (SELECT min(g.available_at) FROM first_in_line g),
     (SELECT t.at FROM timer t WHERE t.at <= (SELECT at FROM clock)),
-    (SELECT t.at FROM lease t WHERE t.at <= (SELECT at FROM clock)))`)} AS oldest_due_at
+    (SELECT t.at FROM lease t WHERE t.at <= (SELECT at FROM clock)),
+    (SELECT t.at FROM gate t WHERE t.at <= (SELECT at FROM clock)))`)} AS oldest_due_at,
+  ${epochMs('(SELECT t.at FROM slot t WHERE t.at <= (SELECT at FROM clock))')} AS oldest_slot_at
 FROM ${s}.meta m CROSS JOIN clock LEFT JOIN ${s}.environments e ON e.name = $2::text
 `,
   (p) => [p.now, p.environment],
