@@ -45,6 +45,23 @@ describe('looking at runs', () => {
     expect(found).toEqual(expected)
   })
 
+  test('C183 pages of runs of one instant have each of them once, also while those that were seen leave the filter', async () => {
+    const runs = Array.from({ length: 9 }, () => ({ definition: 'flaky', queue: 'at-once', delay: '1h' }))
+    const spawned = (await subject.send('POST', '/v1/runs/batch', { body: { runs } })).body.items as { id: string }[]
+    const found: string[] = []
+    for (let cursor = ''; ; ) {
+      const page = await subject.send('GET', `/v1/runs?queue=at-once&status=pending&limit=2${cursor}`)
+      const ids = (page.body.items as { id: string }[]).map(({ id }) => id)
+      found.push(...ids)
+      for (const id of ids) await subject.send('POST', `/v1/runs/${id}/cancel`)
+      if (page.body.nextCursor === null) break
+      cursor = `&cursor=${page.body.nextCursor}`
+    }
+    expect(found).toEqual(spawned.map(({ id }) => id).reverse())
+    expect((await subject.send('GET', '/v1/runs?queue=at-once&status=pending')).body.items).toEqual([])
+    expect((await subject.send('GET', '/v1/runs?queue=at-once&status=cancelled')).body.items).toHaveLength(9)
+  })
+
   test('C186 the history of a run has each attempt with its error', async () => {
     const id = String((await subject.send('POST', '/v1/runs', { body: { definition: 'flaky' } })).body.id)
     for (let attempt = 0; attempt < 3; attempt += 1) {

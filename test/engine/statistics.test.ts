@@ -40,8 +40,8 @@ forEachVersion('statistics', (version) => {
     // those two that the limit has room for now
     expect((await due()).gated).toEqual([2, began])
     await engine.spawn('free', 0, { delay: '1h' })
-    const paused = await engine.spawnId('free', 0)
-    await engine.store.pauseRun(paused, { tenant: 'default', by: null })
+    const paused = [await engine.spawnId('free', 0), await engine.spawnId('free', 0, { delay: '30m' })]
+    for (const id of paused) await engine.store.pauseRun(id, { tenant: 'default', by: null })
     expect((await due()).free).toEqual([0, null])
     engine.advance(3_600_000)
     expect(await due()).toMatchObject({ free: [1, began + 3_600_000] })
