@@ -33,6 +33,14 @@ forEachVersion('signals over HTTP', (version) => {
     expect(await read(id)).toMatchObject({ status: 'completed', result: { cents: 42 } })
   })
 
+  test('C139 a payload that came over HTTP is an object to SQL, and read as it was sent', async () => {
+    const { id } = await park()
+    expect((await signal({ id }, { cents: 42 })).status).toBe(202)
+    const stored = "SELECT jsonb_typeof(payload) || ' ' || (payload ->> 'cents') FROM pawl.signals WHERE run_id = $1"
+    expect(await subject.engine.sql(stored, [id])).toEqual(['object 42'])
+    expect(await read(id)).toMatchObject({ status: 'completed', result: { cents: 42 } })
+  })
+
   test('C116 a signal by business key wakes the run that has it', async () => {
     const { id, key } = await park()
     expect((await signal({ key })).body.runId).toBe(id)

@@ -236,7 +236,7 @@ describe('joins', () => {
       steps: {
         split: ({ join }) =>
           join(
-            Array.from({ length: 10_000 }, (_, n) => quiet.with(n)),
+            Array.from({ length: 10_000 }, (_, n) => quiet.with(n, n === 7 ? { delay: '1h' } : {})),
             { goto: 'end' },
           ),
         end: ({ children, done }) => {
@@ -245,10 +245,22 @@ describe('joins', () => {
         },
       },
     })
-    const engine = await start({ definitions: [wide, quiet], budget: { batch: 500, concurrency: 500, wallMs: 600_000 } })
+    const budget = { batch: 500, concurrency: 500, wallMs: 600_000 }
+    const engine = await start({ definitions: [wide, quiet], frozen: true, budget })
     const id = await engine.spawnId('wide', {})
+    const before = engine.sent.length
+    await engine.tick()
+    // one short is not enough
+    expect(await engine.run(id)).toMatchObject({ status: 'waiting', joinRemaining: 1 })
+    engine.advance(3_600_000)
     await engine.tick()
     expect(await engine.run(id)).toMatchObject({ status: 'completed', result: { count: 10_000, sum: 49_995_000 } })
+    // all of them in the one request that parks the parent, which is woken once
+    const inserting = engine.sent.slice(before).filter((names) => names.includes('insert_runs'))
+    expect(inserting).toEqual([expect.arrayContaining(['insert_runs', 'park_parents'])])
+    expect(inserting[0]?.filter((name) => name === 'insert_runs')).toHaveLength(1)
+    expect((await engine.history(id)).map(({ outcome }) => outcome)).toEqual(['join', 'done'])
+    expect(await engine.sql('SELECT count(*)::int FROM pawl.runs WHERE parent_id = $1', [id])).toEqual([10_000])
   })
 
   test('C140 a flush whose reply is lost has spawned the children once', async () => {

@@ -61,6 +61,18 @@ forEachVersion('events', (version) => {
     expect((await shownBy(engine, id)).shown).toEqual([['opened', { day: 1 }]])
   })
 
+  test('C139 the payload of an event is an object to SQL, where it is emitted and in the inbox of who hears it', async () => {
+    const engine = await begin()
+    await emit(engine, { day: 3 })
+    const id = await engine.spawnId('listener', {})
+    await engine.tick()
+    const ofEnvironment = 'environment_id = (SELECT id FROM pawl.environments WHERE name = $1)'
+    const stored = `SELECT jsonb_typeof(payload) || ' ' || (payload ->> 'day') FROM pawl.events WHERE ${ofEnvironment}`
+    expect(await engine.sql(stored, [engine.environment])).toEqual(['object 3'])
+    const heard = "SELECT jsonb_typeof(payload) || ' ' || (payload ->> 'day') FROM pawl.signals WHERE run_id = $1"
+    expect(await engine.sql(heard, [id])).toEqual(['object 3'])
+  })
+
   test('C136 an expired event is as if never emitted: a late joiner waits, is listed as waiting for it, and is woken by the next one', async () => {
     const engine = await begin()
     await emit(engine)
