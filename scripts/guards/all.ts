@@ -1,6 +1,7 @@
 import type { Guard } from './guard.ts'
 import { GUARDS_OF_ADMISSION } from './of-admission.ts'
 import { GUARDS_OF_CROWDS } from './of-crowds.ts'
+import { GUARDS_OF_LIMITS } from './of-limits.ts'
 import { GUARDS_OF_OPEN_GATES } from './of-open-gates.ts'
 import { GUARDS_OF_OPERATING } from './of-operating.ts'
 import { GUARDS_OF_OUTCOMES } from './of-outcomes.ts'
@@ -16,6 +17,7 @@ export const GUARDS: readonly Guard[] = [
   ...GUARDS_OF_RACES,
   ...GUARDS_OF_VALUES,
   ...GUARDS_OF_CROWDS,
+  ...GUARDS_OF_LIMITS,
   ...GUARDS_OF_OPEN_GATES,
   ...GUARDS_OF_OPERATING,
   ...GUARDS_OF_TOPICS,
