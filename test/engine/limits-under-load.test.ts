@@ -26,7 +26,7 @@ const DEFINITIONS = [
 ]
 
 const CLAIMERS = 8
-const STEP_MS = 100
+const STEP_MS = 200
 
 const declare = (engine: TestEngine) =>
   engine.store.declareLimits([
