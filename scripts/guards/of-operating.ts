@@ -184,6 +184,14 @@ export const GUARDS_OF_OPERATING: readonly Guard[] = [
     name: 'a period that begins with the schedule moves along with the start',
   },
   {
+    guard: 'whether a child has children of its own is asked of an index, whatever statistics there are',
+    file: 'src/db/statements/end-runs.ts',
+    find: 'k.parent_id = a.id ORDER BY k.parent_join_seq, k.child_index LIMIT 1)',
+    replace: 'k.parent_id = a.id LIMIT 1) OR true',
+    test: 'test/engine/cascade.test.ts',
+    name: 'ten thousand children follow in bounded rounds',
+  },
+  {
     guard: 'children of a parent that was started again are no part of its cascade',
     file: 'src/db/statements/end-runs.ts',
     find: "p.status <> 'cancelled' AND p.cancel_requested_at IS NULL), 2147483647)",

@@ -141,8 +141,8 @@ export const GUARDS_OF_RACES: readonly Guard[] = [
   {
     guard: 'a cancellation leaves word for the children',
     file: END,
-    find: ' LIMIT 1)\n  ON CONFLICT',
-    replace: ' LIMIT 0)\n  ON CONFLICT',
+    find: ' LIMIT 1) END\n  ON CONFLICT',
+    replace: ' LIMIT 0) END\n  ON CONFLICT',
     test: RACES_OF_CANCEL,
     name: 'a cancellation and the spawning of children at the same time',
   },
