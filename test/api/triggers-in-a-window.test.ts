@@ -10,25 +10,27 @@ const WINDOW_MS = 60_000
 /** More than go into one window from each client: 8 at once send 100. */
 const [CLIENTS, TRIGGERS] = [8, 100]
 
+const HOOK = { secret: () => HOOK_SECRET, body: BODY } as const
+
 const last = job({
   name: 'last',
   input: z.number(),
   debounce: { wait: '1m' },
-  triggers: [webhook({ name: 'last', secret: () => HOOK_SECRET, body: BODY, spawn: ({ body }) => body.n })],
+  triggers: [webhook({ ...HOOK, name: 'last', spawn: ({ body }) => body.n })],
   run: ({ input }) => input,
 })
 const first = job({
   name: 'first',
   input: z.number(),
   throttle: { per: '1m' },
-  triggers: [webhook({ name: 'first', secret: () => HOOK_SECRET, body: BODY, spawn: ({ body }) => body.n })],
+  triggers: [webhook({ ...HOOK, name: 'first', spawn: ({ body }) => body.n })],
   run: ({ input }) => input,
 })
 const all = job({
   name: 'all',
   input: z.array(z.number()),
   batch: { wait: '1m', size: 1_000 },
-  triggers: [webhook({ name: 'all', secret: () => HOOK_SECRET, body: BODY, spawn: ({ body }) => [body.n] })],
+  triggers: [webhook({ ...HOOK, name: 'all', spawn: ({ body }) => [body.n] })],
   run: ({ input }) => input,
 })
 

@@ -178,25 +178,6 @@ forEachVersion('children', (version) => {
     expect(await engine.run(id)).toMatchObject({ status: 'completed', result: [3, 4] })
   })
 
-  test('C146 joins nest three levels deep', async () => {
-    const tree = machine({
-      name: 'tree',
-      state: z.object({ depth: z.number() }),
-      output: z.number(),
-      initial: 'grow',
-      steps: {
-        grow: ({ self, state: { depth }, join, done }) =>
-          depth === 0 ? done(1) : join([self.with({ depth: depth - 1 }), self.with({ depth: depth - 1 })], { goto: 'sum' }),
-        sum: ({ children, done }) =>
-          done(children().reduce((sum, child) => sum + (child.status === 'completed' ? Number(child.result) : 0), 0)),
-      },
-    })
-    const engine = await start({ definitions: [tree] })
-    const id = await engine.spawnId('tree', { depth: 3 })
-    await engine.tick()
-    expect(await engine.run(id)).toMatchObject({ status: 'completed', result: 8 })
-  })
-
   test('C147 a join over other queues needs nothing but ticks of those queues', async () => {
     const spread = machine({
       name: 'spread',

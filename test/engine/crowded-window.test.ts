@@ -2,7 +2,6 @@ import { describe, expect, test } from 'vitest'
 import * as z from 'zod'
 import { job } from '../../src/core/job.ts'
 import { limit } from '../../src/core/limit.ts'
-import { forEachVersion } from '../support/database.ts'
 import { sharedEngines, type TestEngine } from '../support/engine.ts'
 import { claim, finishes, flush } from '../traps/outcomes.ts'
 
@@ -33,9 +32,9 @@ const IN_WINDOW = `
 
 const ends = (engine: TestEngine) => expect(engine.sql(IN_WINDOW, [engine.environment])).resolves.toEqual([0])
 
-forEachVersion('a window that is crowded with 100,000 runs that are denied', (version) => {
-  const { start } = sharedEngines(version)
-  const begin = () => start({ definitions, version, frozen: true, budget: { requests: REQUESTS } })
+describe('a window that is crowded with runs that are denied', () => {
+  const { start } = sharedEngines()
+  const begin = () => start({ definitions, frozen: true, budget: { requests: REQUESTS } })
 
   test('C170 C271 ten runs of other keys behind one saturated key, in the same lane, finish in the next tick', async () => {
     const engine = await begin()
@@ -52,11 +51,6 @@ forEachVersion('a window that is crowded with 100,000 runs that are denied', (ve
     )
     expect(await claim(engine)).toHaveLength(1)
   })
-})
-
-describe('a window that is crowded with runs that are denied', () => {
-  const { start } = sharedEngines()
-  const begin = () => start({ definitions, frozen: true, budget: { requests: REQUESTS } })
 
   test('C170 C271 ten runs behind a thousand saturated keys finish in the next tick', async () => {
     const engine = await begin()

@@ -1,6 +1,6 @@
 /** What lies behind runs that their gates deny, in bulk: so many leave the window ahead of a claim that it need not do so a few at a time. */
 import { heads, SHARDS_PER_CLAIM } from './claim-gates.ts'
-import { policyOf, slotsAsked, slotsLeft, tokensAsked, tokensAt, whenTokens, wholeTokens } from './gate-arithmetic.ts'
+import { hasRoom, policyOf, slotsAsked, slotsLeft, tokensAsked, tokensAt, whenTokens, wholeTokens } from './gate-arithmetic.ts'
 import { defineStatement } from './statement.ts'
 
 const NOW = '(SELECT coalesce($1::timestamptz, now()))'
@@ -70,7 +70,7 @@ asked AS MATERIALIZED (
   WHERE p.shards = 1 OR NOT EXISTS (
       SELECT FROM ${s}.limit_counters c
       WHERE c.environment_id = ${ENVIRONMENT} AND c.gate = x.gate AND c.shard < p.shards AND c.shard <> ALL (p.seen)
-        AND coalesce((${slotsLeft}) >= ${slotsAsked('x.units')}, true) AND coalesce(${wholeTokens(`(${tokensAt(NOW)})`)} >= ${tokensAsked('x.units')}, true)
+        AND ${hasRoom(slotsAsked('x.units'), tokensAsked('x.units'), NOW)}
     ) AND (SELECT count(*) FROM ${s}.limit_counters c WHERE c.environment_id = ${ENVIRONMENT} AND c.gate = x.gate AND c.shard < p.shards) = p.shards
 ),
 denied AS MATERIALIZED (

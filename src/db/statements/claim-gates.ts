@@ -5,6 +5,7 @@
  */
 import { FIRST_COUNTER } from './claim-open-gates.ts'
 import {
+  hasRoom,
   policyOf,
   slotsAsked,
   slotsLeft,
@@ -139,7 +140,7 @@ elsewhere AS MATERIALIZED (
   WHERE p.shards > 1 AND (p.gate IN (SELECT m.gate FROM missing m) OR EXISTS (
     SELECT FROM ${s}.limit_counters c
     WHERE c.environment_id = ${ENVIRONMENT} AND c.gate = p.gate AND c.shard < p.shards AND c.shard <> ALL (p.seen)
-      AND coalesce((${slotsLeft}) >= x.slots, true) AND coalesce(${wholeTokens(`(${tokensAt(NOW)})`)} >= x.tokens, true)))
+      AND ${hasRoom('x.slots', 'x.tokens', NOW)}))
 ),
 blocked AS (
   UPDATE ${s}.runs r SET blocked_on = d.gate

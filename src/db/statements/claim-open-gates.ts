@@ -3,7 +3,7 @@
  * this claim asks of it. That is the usual case, and needs no ranking. A run with a gate that is anything else stays where it is, and the next
  * claim asks all gates (`claim-gates.ts`); so does one that weighs more than one unit or has kept a slot, and whoever asks the same gate.
  */
-import { policyOf, slotsLeft, someBlocked, tokensAt, tokensTaken, wholeTokens } from './gate-arithmetic.ts'
+import { hasRoom, policyOf, someBlocked, tokensTaken } from './gate-arithmetic.ts'
 
 const NOW = '(SELECT coalesce($1::timestamptz, now()))'
 const ENVIRONMENT = '(SELECT id FROM environment)'
@@ -22,7 +22,7 @@ export const FIRST_COUNTER = `c.held, coalesce(c.xmin = pg_current_xact_id_if_as
  * one that has no counters yet.
  */
 export const opening = (s: string) => {
-  const hasRoom = `coalesce((${slotsLeft}) >= d.n, true) AND coalesce(${wholeTokens(`(${tokensAt(NOW)})`)} >= d.n, true)`
+  const fits = hasRoom('d.n', 'd.n', NOW)
   const counters = `${s}.limit_counters c WHERE c.environment_id = ${ENVIRONMENT} AND c.gate = d.gate`
   return `
 demand AS MATERIALIZED (
@@ -35,12 +35,12 @@ demand AS MATERIALIZED (
 open AS MATERIALIZED (
   SELECT d.gate, c.shard, d.burst, d.ms_per_token, d.shards
   FROM demand d CROSS JOIN LATERAL (SELECT d.concurrency, d.burst, d.ms_per_token, d.shards) p
-  CROSS JOIN LATERAL (SELECT c.shard FROM ${counters} AND ${hasRoom} ORDER BY ${FIRST_COUNTER} LIMIT 1 FOR UPDATE OF c SKIP LOCKED) c
+  CROSS JOIN LATERAL (SELECT c.shard FROM ${counters} AND ${fits} ORDER BY ${FIRST_COUNTER} LIMIT 1 FOR UPDATE OF c SKIP LOCKED) c
   WHERE NOT d.special AND ${someBlocked(s, 'd.gate', ENVIRONMENT)} IS NULL
 ),
 others AS MATERIALIZED (
   SELECT d.gate, (SELECT count(*) FROM ${counters} AND c.shard < d.shards) < d.shards AS missing,
-    d.special OR ${someBlocked(s, 'd.gate', ENVIRONMENT)} OR NOT EXISTS (SELECT FROM ${counters} AND ${hasRoom}) AS shut
+    d.special OR ${someBlocked(s, 'd.gate', ENVIRONMENT)} OR NOT EXISTS (SELECT FROM ${counters} AND ${fits}) AS shut
   FROM demand d CROSS JOIN LATERAL (SELECT d.concurrency, d.burst, d.ms_per_token, d.shards) p
   WHERE (SELECT count(*) FROM open) < (SELECT count(*) FROM demand) AND d.gate NOT IN (SELECT o.gate FROM open o)
 )`

@@ -44,6 +44,10 @@ export const slotsLeft = `CASE WHEN p.concurrency IS NULL THEN NULL ELSE greates
 /** Whole tokens; what is nearly one is one. */
 export const wholeTokens = (tokens: string) => `floor(${tokens} + ${TOKEN_DUST})::int`
 
+/** True of a counter that has so many slots and so many tokens; of what its limit does not count it has enough. */
+export const hasRoom = (slots: string, tokens: string, now: string) =>
+  `coalesce((${slotsLeft}) >= ${slots}, true) AND coalesce(${wholeTokens(`(${tokensAt(now)})`)} >= ${tokens}, true)`
+
 /** What is left once so many are taken: dust is forgiven, more than there is violates a constraint. */
 export const tokensTaken = (now: string, taken: string) =>
   `greatest((${tokensAt(now)}) - ${taken}, least((${tokensAt(now)}) - ${taken} + ${TOKEN_DUST}, 0))`
