@@ -146,7 +146,7 @@ export async function readClaim(
   noteGates(context, statements, blocked + left > 0)
   const crowd = reply('block_denied')[0]
   const denied = blocked + Number(crowd?.blocked ?? 0)
-  if (denied * 2 >= request.limit) context.lanes.crowded = toCrowded(denied, [aside?.lane, crowd?.lanes])
+  if (denied > 0 && denied * 2 >= request.limit) context.lanes.crowded = toCrowded(denied, [aside?.lane, crowd?.lanes])
   return {
     runs: await toClaimedRuns(context, request.claimId, rows),
     setAside: denied + left + unminted.length,

@@ -8,6 +8,7 @@ import { neonHttp } from '../../src/db/drivers/neon-http.ts'
 import { type NeonEndpoint, startNeonEndpoint } from '../../src/testing/neon-endpoint.ts'
 import { type FreshDatabase, freshDatabase } from '../support/database.ts'
 import { around, startEngine, type TestEngine } from '../support/engine.ts'
+import { claim, claimRequest } from '../traps/outcomes.ts'
 
 const HOUR_MS = 3_600_000
 
@@ -46,7 +47,9 @@ const order = machine({
       }),
   },
 })
-const nightly = job({ name: 'nightly', triggers: [cron('0 * * * *')], run: () => 'swept' })
+/** Hourly, and not within the first 45 minutes, whatever the hour in which the test runs. */
+const MINUTE = new Date(Date.now() + 46 * 60_000).getUTCMinutes()
+const nightly = job({ name: 'nightly', triggers: [cron(`${MINUTE} * * * *`)], run: () => 'swept' })
 
 describe('over stateless HTTP', () => {
   let fresh: FreshDatabase
@@ -116,9 +119,28 @@ describe('over stateless HTTP', () => {
     expect(endpoint.requests - before).toBe(1)
   })
 
+  test('C249 C170 what a saturated key denies leaves the window in bulk', async () => {
+    await engine.tick()
+    await engine.spawnMany('charge', [{ cents: 2 }])
+    expect(await claim(engine)).toHaveLength(1)
+    const denied = Array.from({ length: 30 }, () => ({ cents: 2 }))
+    await engine.spawnMany('charge', [...denied, { cents: 1 }])
+    const answers = []
+    for (const limit of [4, 4, 0, 4]) {
+      const { runs, setAside } = await engine.store.claim(claimRequest(engine, { limit }))
+      answers.push([runs.length, setAside])
+    }
+    expect(answers).toEqual([
+      [0, 4],
+      [1, 26],
+      [0, 0],
+      [0, 0],
+    ])
+  })
+
   test('C249 no statement uses what a pooled or stateless connection lacks', () => {
     expect([...texts.keys()]).toEqual(
-      expect.arrayContaining(['claim_gated_runs', 'apply_outcomes', 'park_parents', 'deliver_signal']),
+      expect.arrayContaining(['claim_gated_runs', 'block_denied', 'apply_outcomes', 'park_parents', 'deliver_signal']),
     )
     for (const [name, text] of texts) {
       // a setting that ends with its transaction is left in no connection
