@@ -5,6 +5,8 @@ import type { ClaimedRun, EngineStore } from '../core/store.ts'
 
 /** Beats per lease: two may be missed before it lapses. */
 const BEATS_PER_LEASE = 3
+/** At least once in an hour, in milliseconds: a timer of weeks would not fit, and go off at once. */
+const MAX_BEAT_MS = 3_600_000
 
 /** What leases are kept for. */
 export interface Holder {
@@ -48,7 +50,7 @@ export function keepLeases(params: {
     schedule()
   }
   const schedule = (): void => {
-    if (!over) timer = setTimeout(() => void beat(), leaseMs / BEATS_PER_LEASE)
+    if (!over) timer = setTimeout(() => void beat(), Math.min(leaseMs / BEATS_PER_LEASE, MAX_BEAT_MS))
   }
   schedule()
   return () => {

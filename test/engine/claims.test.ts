@@ -212,6 +212,24 @@ describe('a beat', () => {
     mayEnd.happen()
     expect(await tick).toMatchObject({ completed: 10, stale: 0 })
   })
+
+  test('C041 a lease of a quarter is not extended all the time: its beats are longer apart than a timer can be', async () => {
+    const started = moment()
+    const mayEnd = moment()
+    const work = hooked('work', () => {
+      started.happen()
+      return mayEnd.promise
+    })
+    const engine = await start({ definitions: [work], leaseMs: 90 * 86_400_000 })
+    await engine.spawnMany('work', numbers(1))
+    const tick = engine.tick()
+    await started.promise
+    // some milliseconds: a timer that is too long goes off after one
+    for (let turns = 0; turns < 30; turns += 1) await engine.sql('SELECT 1')
+    mayEnd.happen()
+    expect(await tick).toMatchObject({ completed: 1 })
+    expect(engine.sent.flat().filter((name) => name === 'extend_claims')).toEqual([])
+  })
 })
 
 /** When a claim's lease ends, epoch milliseconds. */
